@@ -1,0 +1,1 @@
+//! Kubernetes API types that muster shares with Open Cluster Management

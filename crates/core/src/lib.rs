@@ -1,0 +1,1 @@
+//! The decisions of muster, without input or output

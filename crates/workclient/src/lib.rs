@@ -1,0 +1,1 @@
+//! Gives a kube client for ManifestWorks over any driver

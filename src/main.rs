@@ -1,0 +1,3 @@
+//! The muster program.
+
+fn main() {}
