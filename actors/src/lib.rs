@@ -1,1 +1,3 @@
-//! The actors of muster: who does what
+//! The actors of muster: who does what.
+
+pub mod supervision;

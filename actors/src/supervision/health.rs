@@ -1,0 +1,117 @@
+//! Liveness of the streams that must not end silently (contract C11).
+//!
+//! Whoever owns a watch, a subscription or a lease keeps a [`StreamHealth`] and says how it goes;
+//! readiness lists the streams that are not alive, with the reason and since when.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+
+#[derive(Debug, Clone)]
+enum State {
+    Starting,
+    Alive,
+    Failing { since: Timestamp, error: String },
+}
+
+/// The streams of this process by name. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Health {
+    streams: Arc<Mutex<BTreeMap<String, State>>>,
+}
+
+impl Health {
+    /// No streams yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Registers a stream, not ready until its owner reports [`StreamHealth::alive`].
+    /// The stream leaves the list when the returned handle is dropped.
+    pub fn stream(&self, name: impl Into<String>) -> StreamHealth {
+        let name = name.into();
+        self.lock().insert(name.clone(), State::Starting);
+        StreamHealth {
+            health: self.clone(),
+            name,
+        }
+    }
+
+    /// Reasons why this process is not ready; empty means ready.
+    pub fn not_ready(&self) -> Vec<String> {
+        self.lock()
+            .iter()
+            .filter_map(|(name, state)| match state {
+                State::Alive => None,
+                State::Starting => Some(format!("{name}: not synced yet")),
+                State::Failing { since, error } => Some(format!("{name}: {error} (since {since})")),
+            })
+            .collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, State>> {
+        // A panic while holding the lock leaves a map of plain values, which is still usable.
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The owner's side of one stream in [`Health`].
+#[derive(Debug)]
+pub struct StreamHealth {
+    health: Health,
+    name: String,
+}
+
+impl StreamHealth {
+    /// The stream works.
+    pub fn alive(&self) {
+        let mut streams = self.health.lock();
+        match streams.get_mut(&self.name) {
+            Some(State::Alive) => {}
+            Some(state) => *state = State::Alive,
+            None => {
+                streams.insert(self.name.clone(), State::Alive);
+            }
+        }
+    }
+
+    /// The stream failed and is being retried; the time of the first failure in a row is kept.
+    pub fn failing(&self, error: impl std::fmt::Display) {
+        let mut streams = self.health.lock();
+        let since = match streams.get(&self.name) {
+            Some(State::Failing { since, .. }) => *since,
+            _ => Timestamp::now(),
+        };
+        let error = error.to_string();
+        streams.insert(self.name.clone(), State::Failing { since, error });
+    }
+}
+
+impl Drop for StreamHealth {
+    fn drop(&mut self) {
+        self.health.lock().remove(&self.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_ready_only_while_it_is_alive() {
+        let health = Health::new();
+        let stream = health.stream("hub works");
+        assert_eq!(health.not_ready(), ["hub works: not synced yet"]);
+        stream.alive();
+        assert!(health.not_ready().is_empty());
+        stream.failing("410 gone");
+        let reasons = health.not_ready();
+        assert!(
+            reasons[0].starts_with("hub works: 410 gone (since "),
+            "{reasons:?}"
+        );
+        drop(stream);
+        assert!(health.not_ready().is_empty());
+    }
+}

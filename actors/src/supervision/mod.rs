@@ -1,0 +1,30 @@
+//! What the runtime owes to every actor: restart, bounded mail, ordered stop, a way to look inside.
+//!
+//! actix alone gives none of these: an actor that panics is gone, `do_send` ignores the mailbox
+//! limit, an actor with a timer outlives its addresses, and lifecycle calls at system stop are not
+//! dependable. `docs/adr/0002-supervision.md` has the observations behind this module.
+//!
+//! | Piece | Gives |
+//! |---|---|
+//! | [`Registry`] | starts actors under supervision; counters; `/debug/actors`; leak check |
+//! | [`tell()`] | bounded, counted fire-and-forget |
+//! | [`Outbox`] | keeps what [`tell()`] refused, newest per key, until it is taken |
+//! | [`Stop`], [`stop()`] | ordered shutdown: ask, flush, wait until the actor has really ended |
+//! | [`Io`] | futures on the worker threads, cancelled with the actor that waits for them |
+//! | [`Health`] | liveness of long streams, for readiness |
+//! | [`Backoff`] | one retry policy for restarts and streams |
+
+mod backoff;
+mod health;
+mod io;
+mod registry;
+mod supervise;
+mod tell;
+#[cfg(test)]
+mod tests;
+
+pub use backoff::{Backoff, BackoffPolicy};
+pub use health::{Health, StreamHealth};
+pub use io::{Io, IoError};
+pub use registry::{ActorReport, Registry, Snapshot};
+pub use tell::{Outbox, Refused, Stop, stop, tell};
