@@ -1,1 +1,7 @@
-//! The decisions of muster, without input or output
+//! The decisions of muster, without input or output: nothing here awaits, logs or reads a clock.
+//!
+//! Each module answers one question of the agent with plain values in and plain values out, so
+//! that an actor only carries out what was decided here.
+
+mod go_format;
+pub mod jsonpath;

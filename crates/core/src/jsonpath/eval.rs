@@ -1,0 +1,441 @@
+//! From the steps of a path to the values it finds.
+
+use std::cmp::Ordering;
+
+use serde_json::Value;
+use thiserror::Error;
+
+use super::{Found, Matches, Operator, Part, Slice, Step};
+use crate::go_format::{Numeric, write_value};
+
+/// Most values that one evaluation may visit: some 20 ms of work, and far above what a path over
+/// one object of the largest size Kubernetes stores (1.5 MB) needs. Paths such as `..x..x..x`
+/// would otherwise take time and memory without bound.
+pub const MAX_VISITS: usize = 1_000_000;
+
+/// How deep `range` may nest; bounds the depth of the stack.
+pub const MAX_RANGES: usize = 16;
+
+/// Bytes of a value that an error shows. A condition's message holds 32 KiB.
+const MAX_SHOWN_BYTES: usize = 4096;
+
+/// Why a path has no result for an object. The texts are those of the reference, since they end
+/// in conditions; a missing key is no error.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum EvalError {
+    /// A bare word that is neither `range`, `end`, `true` nor `false`.
+    #[error("unrecognized identifier {0}")]
+    UnknownIdentifier(String),
+    /// `end` without `range`.
+    #[error("not in range, nothing to end")]
+    EndOutsideRange,
+    /// An index or slice on something else than a list; names its Go type.
+    #[error("{0} is not array or slice")]
+    NotAList(&'static str),
+    /// A filter on something else than a list; shows the value as Go prints it.
+    #[error("{0} is not array or slice and cannot be filtered")]
+    NotFilterable(String),
+    /// An index or a bound outside the list.
+    #[error("array index out of bounds: index {index}, length {length}")]
+    IndexOutOfBounds {
+        /// The index, after a negative one was counted from the end.
+        index: i64,
+        /// The length of the list.
+        length: usize,
+    },
+    /// A slice that ends before it starts.
+    #[error("starting index {start} is greater than ending index {end}")]
+    StartAfterEnd {
+        /// First index.
+        start: i64,
+        /// Index after the last.
+        end: i64,
+    },
+    /// A slice with a step of zero or less.
+    #[error("step must be > 0")]
+    StepNotPositive,
+    /// A side of a comparison that gives several values.
+    #[error("can only compare one element at a time")]
+    SeveralCompared,
+    /// A comparison by something like `=` or `=<`.
+    #[error("unrecognized filter operator {0}")]
+    UnknownOperator(String),
+    /// A comparison of two kinds of value, such as an integer with a double or a string.
+    #[error("incompatible types for comparison")]
+    IncompatibleTypes,
+    /// A comparison of null, a list or an object, or of the order of truth values.
+    #[error("invalid type for comparison")]
+    InvalidType,
+    /// The value of a `range` that has none, or whose element is null. Ours: the reference
+    /// crashes.
+    #[error("range has no element to take a value from")]
+    NoElement,
+    /// More than [`MAX_RANGES`] nested `range`s. Ours.
+    #[error("range nests more than {MAX_RANGES} deep")]
+    RangesTooDeep,
+    /// More than [`MAX_VISITS`] values. Ours.
+    #[error("the path visits more than {MAX_VISITS} values")]
+    TooManyVisits,
+}
+
+/// Stands for the element of a `range` that has none. No literal of a path is null.
+static NO_ELEMENT: Value = Value::Null;
+
+pub(super) fn evaluate<'a>(
+    parts: &'a [Part],
+    object: &'a Value,
+) -> Result<Vec<Matches<'a>>, EvalError> {
+    let mut evaluation = Evaluation {
+        visits: 0,
+        ranges_begun: 0,
+        ranges_open: 0,
+        ends_seen: 0,
+        last_end: 0,
+    };
+    let found = evaluation.parts(parts, 0, Found::Object(object))?;
+    if found
+        .iter()
+        .any(|matches| matches.iter().any(|&found| is_no_element(found)))
+    {
+        return Err(EvalError::NoElement);
+    }
+    Ok(found)
+}
+
+fn is_no_element(found: Found<'_>) -> bool {
+    matches!(found, Found::Literal(Value::Null))
+}
+
+/// The state of one evaluation.
+///
+/// `range` and `end` are words of an action, so that they take effect only once the action is
+/// evaluated; the counters carry this to [`Evaluation::parts`].
+struct Evaluation {
+    visits: usize,
+    ranges_begun: usize,
+    ranges_open: usize,
+    ends_seen: usize,
+    /// Position of the part that ended the most recent range.
+    last_end: usize,
+}
+
+impl Evaluation {
+    /// Evaluates the parts from `first` on, up to the end of the range they are in.
+    fn parts<'a>(
+        &mut self,
+        parts: &'a [Part],
+        first: usize,
+        input: Found<'a>,
+    ) -> Result<Vec<Matches<'a>>, EvalError> {
+        let mut all = Vec::new();
+        let mut position = first;
+        while let Some(part) = parts.get(position) {
+            self.visit()?;
+            let found = match part {
+                Part::Text(text) => Matches::One(Found::Literal(text)),
+                Part::Action(steps) => self.steps(Matches::One(input), steps)?,
+            };
+            if self.ends_seen > 0 && self.ends_seen <= self.ranges_open {
+                self.ends_seen -= 1;
+                self.last_end = position;
+                break;
+            }
+            if self.ranges_begun > 0 {
+                self.ranges_begun -= 1;
+                self.range(parts, position + 1, &found, &mut all)?;
+                // Goes on after the end of the range, if it has one.
+                position = position.max(self.last_end) + 1;
+            } else {
+                all.push(found);
+                position += 1;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Evaluates the parts from `first` on for each element.
+    fn range<'a>(
+        &mut self,
+        parts: &'a [Part],
+        first: usize,
+        elements: &[Found<'a>],
+        all: &mut Vec<Matches<'a>>,
+    ) -> Result<(), EvalError> {
+        if self.ranges_open == MAX_RANGES {
+            return Err(EvalError::RangesTooDeep);
+        }
+        self.ranges_open += 1;
+        for &element in elements {
+            if is_no_element(element) {
+                return Err(EvalError::NoElement);
+            }
+            let element = if element.value().is_null() {
+                Found::Literal(&NO_ELEMENT)
+            } else {
+                element
+            };
+            all.extend(self.parts(parts, first, element)?);
+        }
+        if elements.is_empty() {
+            // Only to find where the range ends, and the errors on the way.
+            self.parts(parts, first, Found::Literal(&NO_ELEMENT))?;
+        }
+        self.ranges_open -= 1;
+        Ok(())
+    }
+
+    fn steps<'a>(
+        &mut self,
+        input: Matches<'a>,
+        steps: &'a [Step],
+    ) -> Result<Matches<'a>, EvalError> {
+        steps
+            .iter()
+            .try_fold(input, |input, step| self.step(input, step))
+    }
+
+    fn step<'a>(&mut self, input: Matches<'a>, step: &'a Step) -> Result<Matches<'a>, EvalError> {
+        match step {
+            Step::Text(text) => Ok(Matches::One(Found::Literal(text))),
+            Step::Constant(value) => self.each(input, |_| Some(Found::Literal(value))),
+            Step::Field(key) => self.each(input, |found| match found.value() {
+                Value::Object(entries) => entries.get(key).map(Found::Object),
+                _ => None,
+            }),
+            Step::Wildcard => {
+                let mut output = Matches::None;
+                for found in input.iter() {
+                    for child in children(found.value()) {
+                        self.emit(&mut output, child)?;
+                    }
+                }
+                Ok(output)
+            }
+            Step::Recursive => {
+                let mut output = Matches::None;
+                for &found in input.iter() {
+                    self.descend(found, &mut output)?;
+                }
+                Ok(output)
+            }
+            Step::Slice(slice) => self.slice(&input, *slice),
+            Step::Exists(path) => self.filter(&input, |evaluation, element| {
+                match evaluation.steps(element, path) {
+                    Ok(found) => Ok(!found.is_empty()),
+                    Err(EvalError::TooManyVisits) => Err(EvalError::TooManyVisits),
+                    Err(_) => Ok(false),
+                }
+            }),
+            Step::Filter {
+                left,
+                operator,
+                right,
+            } => self.filter(&input, |evaluation, element| {
+                let Some(left) = one(&evaluation.steps(element.clone(), left)?)? else {
+                    return Ok(false);
+                };
+                let Some(right) = one(&evaluation.steps(element, right)?)? else {
+                    return Ok(false);
+                };
+                compare(left.value(), operator, right.value())
+            }),
+            Step::Union(members) => {
+                let mut output = Matches::None;
+                for member in members {
+                    for &found in self.steps(input.clone(), member)?.iter() {
+                        self.emit(&mut output, found)?;
+                    }
+                }
+                Ok(output)
+            }
+            Step::Range => {
+                self.ranges_begun += 1;
+                Ok(input)
+            }
+            Step::End if self.ranges_open > 0 => {
+                self.ends_seen += 1;
+                Ok(Matches::None)
+            }
+            Step::End => Err(EvalError::EndOutsideRange),
+            Step::Unknown(word) => Err(EvalError::UnknownIdentifier(word.clone())),
+        }
+    }
+
+    fn visit(&mut self) -> Result<(), EvalError> {
+        self.visits += 1;
+        if self.visits > MAX_VISITS {
+            Err(EvalError::TooManyVisits)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn emit<'a>(&mut self, output: &mut Matches<'a>, found: Found<'a>) -> Result<(), EvalError> {
+        self.visit()?;
+        output.push(found);
+        Ok(())
+    }
+
+    /// Replaces each value by one or none.
+    fn each<'a>(
+        &mut self,
+        input: Matches<'a>,
+        replace: impl Fn(Found<'a>) -> Option<Found<'a>>,
+    ) -> Result<Matches<'a>, EvalError> {
+        self.visits += input.len();
+        self.visit()?;
+        Ok(match input {
+            Matches::None => Matches::None,
+            Matches::One(found) => replace(found).map_or(Matches::None, Matches::One),
+            Matches::Many(all) => Matches::Many(all.into_iter().filter_map(replace).collect()),
+        })
+    }
+
+    /// Gives a value and everything below it, as far as it has something below itself. In the
+    /// reference a text has: its bytes. So texts that are not empty are given too.
+    fn descend<'a>(&mut self, found: Found<'a>, output: &mut Matches<'a>) -> Result<(), EvalError> {
+        let value = found.value();
+        let has_parts = match value {
+            Value::String(text) => !text.is_empty(),
+            Value::Array(items) => !items.is_empty(),
+            Value::Object(entries) => !entries.is_empty(),
+            _ => false,
+        };
+        if has_parts {
+            self.emit(output, found)?;
+        }
+        children(value).try_for_each(|child| self.descend(child, output))
+    }
+
+    fn slice<'a>(&mut self, input: &Matches<'a>, slice: Slice) -> Result<Matches<'a>, EvalError> {
+        let mut output = Matches::None;
+        for &found in input.iter() {
+            let items = match found.value() {
+                Value::Null if !is_no_element(found) => continue,
+                Value::Array(items) => items,
+                _ => return Err(EvalError::NotAList(found.go_type())),
+            };
+            let Some((start, end, step)) = bounds(slice, items.len())? else {
+                continue;
+            };
+            for item in items[start..end].iter().step_by(step) {
+                self.emit(&mut output, Found::Object(item))?;
+            }
+        }
+        Ok(output)
+    }
+
+    fn filter<'a>(
+        &mut self,
+        input: &Matches<'a>,
+        keep: impl Fn(&mut Self, Matches<'a>) -> Result<bool, EvalError>,
+    ) -> Result<Matches<'a>, EvalError> {
+        let mut output = Matches::None;
+        for found in input.iter() {
+            let Value::Array(items) = found.value() else {
+                let mut shown = String::new();
+                write_value(&mut shown, found.value(), MAX_SHOWN_BYTES);
+                return Err(EvalError::NotFilterable(shown));
+            };
+            for item in items {
+                self.visit()?;
+                if keep(self, Matches::One(Found::Object(item)))? {
+                    output.push(Found::Object(item));
+                }
+            }
+        }
+        Ok(output)
+    }
+}
+
+fn children<'a>(value: &'a Value) -> impl Iterator<Item = Found<'a>> {
+    let (items, entries) = match value {
+        Value::Array(items) => (Some(items), None),
+        Value::Object(entries) => (None, Some(entries)),
+        _ => (None, None),
+    };
+    let entries = entries.into_iter().flat_map(|entries| entries.values());
+    items
+        .into_iter()
+        .flatten()
+        .chain(entries)
+        .map(Found::Object)
+}
+
+/// The part of a list that a slice selects, and its step; `None` if that is no element.
+fn bounds(slice: Slice, length: usize) -> Result<Option<(usize, usize, usize)>, EvalError> {
+    let count = i64::try_from(length).unwrap_or(i64::MAX);
+    let from_end = |bound: i64| bound.wrapping_add(count);
+    let start = slice.start.unwrap_or(0);
+    let start = if start < 0 { from_end(start) } else { start };
+    let end = match slice.end {
+        None => count,
+        Some(end) if end < 0 || (end == 0 && slice.single) => from_end(end),
+        Some(end) => end,
+    };
+    if start == end {
+        return Ok(None);
+    }
+    let outside = |index| EvalError::IndexOutOfBounds { index, length };
+    if !(0..count).contains(&start) {
+        return Err(outside(start));
+    }
+    if !(0..=count).contains(&end) {
+        return Err(outside(end.wrapping_sub(1)));
+    }
+    if start > end {
+        return Err(EvalError::StartAfterEnd { start, end });
+    }
+    let step = slice.step.unwrap_or(1);
+    if step <= 0 {
+        return Err(EvalError::StepNotPositive);
+    }
+    // Within the list from here on; a step beyond the address space selects one element.
+    let index = |bound: i64| usize::try_from(bound).unwrap_or(usize::MAX);
+    Ok(Some((index(start), index(end), index(step))))
+}
+
+/// The one value of a side of a comparison, if it has any.
+fn one<'a>(found: &[Found<'a>]) -> Result<Option<Found<'a>>, EvalError> {
+    match found {
+        [] => Ok(None),
+        [one] => Ok(Some(*one)),
+        _ => Err(EvalError::SeveralCompared),
+    }
+}
+
+fn compare(left: &Value, operator: &Operator, right: &Value) -> Result<bool, EvalError> {
+    if let Operator::Unknown(operator) = operator {
+        return Err(EvalError::UnknownOperator(operator.clone()));
+    }
+    let ordering = match (left, right) {
+        (Value::Bool(left), Value::Bool(right)) => match operator {
+            Operator::Equal | Operator::NotEqual => left.cmp(right),
+            _ => return Err(EvalError::InvalidType),
+        },
+        (Value::String(left), Value::String(right)) => left.cmp(right),
+        (Value::Number(left), Value::Number(right)) => match (left.into(), right.into()) {
+            (Numeric::Integer(left), Numeric::Integer(right)) => left.cmp(&right),
+            // JSON has no NaN, so that two doubles always compare.
+            (Numeric::Double(left), Numeric::Double(right)) => {
+                left.partial_cmp(&right).unwrap_or(Ordering::Equal)
+            }
+            _ => return Err(EvalError::IncompatibleTypes),
+        },
+        _ if has_order(left) && has_order(right) => return Err(EvalError::IncompatibleTypes),
+        _ => return Err(EvalError::InvalidType),
+    };
+    Ok(match operator {
+        Operator::Equal => ordering.is_eq(),
+        Operator::NotEqual => ordering.is_ne(),
+        Operator::Less => ordering.is_lt(),
+        Operator::LessOrEqual => ordering.is_le(),
+        Operator::Greater => ordering.is_gt(),
+        Operator::GreaterOrEqual => ordering.is_ge(),
+        Operator::Unknown(_) => false,
+    })
+}
+
+fn has_order(value: &Value) -> bool {
+    matches!(value, Value::Bool(_) | Value::Number(_) | Value::String(_))
+}
