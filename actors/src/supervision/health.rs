@@ -64,6 +64,11 @@ pub struct StreamHealth {
 }
 
 impl StreamHealth {
+    /// The name it is registered under.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The stream works.
     pub fn alive(&self) {
         let mut streams = self.health.lock();

@@ -25,6 +25,6 @@ mod tests;
 
 pub use backoff::{Backoff, BackoffPolicy};
 pub use health::{Health, StreamHealth};
-pub use io::{Io, IoError};
+pub use io::{Io, IoError, Running};
 pub use registry::{ActorReport, Registry, Snapshot};
 pub use tell::{Outbox, Refused, Stop, stop, tell};

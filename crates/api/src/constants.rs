@@ -112,6 +112,18 @@ pub const MANIFEST_WORK_REPLICA_SET_CONDITION_PLACEMENT_ROLLED_OUT: &str = "Plac
 /// `ManifestWorkReplicaSetConditionManifestworkApplied`.
 pub const MANIFEST_WORK_REPLICA_SET_CONDITION_MANIFESTWORK_APPLIED: &str = "ManifestworkApplied";
 
+/// Condition: the rollout goes on. muster's, from the design "Progressing and Ready conditions".
+pub const MANIFEST_WORK_REPLICA_SET_CONDITION_PROGRESSING: &str = "Progressing";
+/// Condition: every cluster has the template and is available. muster's, from the same design.
+pub const MANIFEST_WORK_REPLICA_SET_CONDITION_READY: &str = "Ready";
+/// Progressing is True: works are on their way. muster's.
+pub const REASON_ROLLING_OUT_TO_CLUSTERS: &str = "RollingOutToClusters";
+/// Progressing is False: every cluster is done. muster's.
+pub const REASON_ALL_CLUSTERS_READY: &str = "AllClustersReady";
+/// Ready is True. muster's.
+pub const REASON_ALL_CLUSTERS_AVAILABLE: &str = "AllClustersAvailable";
+/// Ready is False. muster's.
+pub const REASON_NOT_ALL_CLUSTERS_AVAILABLE: &str = "NotAllClustersAvailable";
 /// A placement does not exist. Go: `ReasonPlacementDecisionNotFound`.
 pub const REASON_PLACEMENT_DECISION_NOT_FOUND: &str = "PlacementDecisionNotFound";
 /// No cluster is selected. Go: `ReasonPlacementDecisionEmpty`.

@@ -5,3 +5,6 @@
 
 mod go_format;
 pub mod jsonpath;
+pub mod placement;
+pub mod replicaset;
+pub mod rollout;

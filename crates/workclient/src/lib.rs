@@ -1,1 +1,1 @@
-//! Gives a kube client for ManifestWorks over any driver
+//! Gives a kube client for ManifestWorks over any driver.

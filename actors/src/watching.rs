@@ -1,0 +1,102 @@
+//! A Kubernetes watch as a stream of messages for an actor.
+//!
+//! The watch itself runs on the worker threads ([`Io`]): requests, decoding and retries never touch
+//! an arbiter. What arrives at the actor is already reduced to what it needs, through a bounded
+//! channel, so that a slow actor slows the watch and nothing else.
+
+use std::fmt::Debug;
+
+use futures::{Stream, StreamExt};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tracing::warn;
+
+use crate::supervision::{Io, StreamHealth};
+
+/// Events that may wait between the watch and its actor. A list comes in pages of 500; two pages
+/// keep the decoder busy while the actor works through one.
+const BUFFER: usize = 1_000;
+
+/// One step of a watch, with objects reduced to `T`.
+#[derive(Debug)]
+pub enum Seen<T> {
+    /// A list begins: what is not named again before [`Seen::Listed`] is gone.
+    Listing,
+    /// Part of a list.
+    Item(T),
+    /// The list is complete.
+    Listed,
+    /// Created or changed.
+    Changed(T),
+    /// Deleted; the last state.
+    Gone(T),
+}
+
+/// Watches `api` for as long as the returned stream lives; it never ends by itself.
+///
+/// `reduce` runs on a worker thread, in order. Errors are reported to `health` and retried with
+/// client-go's back-off; every restart lists again, so that deletions in a gap show up between
+/// [`Seen::Listing`] and [`Seen::Listed`].
+pub fn watch<K, T>(
+    io: &Io,
+    api: Api<K>,
+    config: watcher::Config,
+    health: StreamHealth,
+    mut reduce: impl FnMut(K) -> T + Send + 'static,
+) -> impl Stream<Item = Seen<T>> + Unpin + 'static
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+    K::DynamicType: Default,
+    T: Send + 'static,
+{
+    let (events, receiver) = mpsc::channel(BUFFER);
+    let task = io.run(async move {
+        let mut watch = std::pin::pin!(watcher(api, config).default_backoff());
+        while let Some(event) = watch.next().await {
+            let seen = match event {
+                Ok(watcher::Event::Init) => Seen::Listing,
+                Ok(watcher::Event::InitApply(object)) => Seen::Item(reduce(object)),
+                Ok(watcher::Event::InitDone) => Seen::Listed,
+                Ok(watcher::Event::Apply(object)) => Seen::Changed(reduce(object)),
+                Ok(watcher::Event::Delete(object)) => Seen::Gone(reduce(object)),
+                Err(error) => {
+                    warn!(stream = health.name(), %error, "watch failed, retrying");
+                    metrics::counter!("muster_watch_errors_total").increment(1);
+                    health.failing(error);
+                    continue;
+                }
+            };
+            // A list under way proves nothing yet; its end and every later event do.
+            if !matches!(seen, Seen::Listing | Seen::Item(_)) {
+                health.alive();
+            }
+            if events.send(seen).await.is_err() {
+                return; // the actor is gone
+            }
+        }
+    });
+    Watching {
+        receiver: ReceiverStream::new(receiver),
+        _task: task,
+    }
+}
+
+/// Keeps the watching task alive exactly as long as the stream.
+struct Watching<T> {
+    receiver: ReceiverStream<Seen<T>>,
+    _task: crate::supervision::Running<()>,
+}
+
+impl<T> Stream for Watching<T> {
+    type Item = Seen<T>;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        self.receiver.poll_next_unpin(cx)
+    }
+}

@@ -1,0 +1,546 @@
+//! A ManifestWorkReplicaSet as pure state: facts in, wanted actions and status out.
+//!
+//! ```text
+//! set_template ─┐                        ┌─► take_actions(): create, patch, delete works
+//! set_placement ┼─► ReplicaSet (indexes, ┤
+//! set_work ─────┘   counters, sums)      └─► status(): summary, conditions, phase, feedback
+//! ```
+//!
+//! One work event costs O(log) whatever the number of clusters: counters and sums are adjusted by
+//! the difference that the work makes (contract C10). [`ReplicaSet::recount`] computes the same
+//! numbers from scratch, for tests and for the periodic self-check.
+
+mod naming;
+mod status;
+mod sums;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+pub use naming::{MAX_LABEL_VALUE, MAX_WORK_NAME, owner_label, placement_label, work_name};
+pub use status::{ConditionDraft, StatusDraft, SummaryDraft};
+pub use sums::{FeedbackSums, Report, ResourceKey, ResourceSum, Value, ValueSum};
+
+use crate::rollout::{ClusterState, Truth, WorkConditions, cluster_state};
+
+/// Identity of a work: the cluster's namespace and the work's name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkKey {
+    /// Cluster name, which is the namespace on the hub.
+    pub cluster: String,
+    /// Work name.
+    pub name: String,
+}
+
+/// What a replica set needs to know of one of its works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkFacts {
+    /// Value of the placement label.
+    pub placement: String,
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// Canonical hash of the work's spec.
+    pub spec_hash: [u8; 32],
+    /// The labels and nothing else decide whether a work must be patched although its spec is
+    /// right: hash of the label map.
+    pub labels_hash: u64,
+    /// `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    /// The conditions that decide.
+    pub conditions: WorkConditions,
+    /// Feedback values.
+    pub report: Report,
+}
+
+/// What a placement selects.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PlacementFacts {
+    /// `status.numberOfSelectedClusters` of the Placement.
+    pub selected: u32,
+    /// Entries of `status.decisionGroups`.
+    pub decision_groups: usize,
+    /// Clusters in its PlacementDecisions.
+    pub clusters: BTreeSet<String>,
+}
+
+/// What the set wants its works to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    /// `metadata.generation` of the replica set.
+    pub generation: i64,
+    /// Canonical hash of the template.
+    pub spec_hash: [u8; 32],
+    /// Hash of the labels that works of a placement must carry, per placement label value; see
+    /// [`WorkFacts::labels_hash`].
+    pub labels_hash: BTreeMap<String, u64>,
+    /// Names of the referenced placements, in order; duplicates count once.
+    pub placements: Vec<String>,
+}
+
+/// A write that the set wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkAction {
+    /// Create the work, or take it over if it exists with this set's labels.
+    Create {
+        /// The work.
+        key: WorkKey,
+        /// Name of the placement that selects the cluster.
+        placement: String,
+    },
+    /// Bring spec and labels up to date.
+    Patch {
+        /// The work.
+        key: WorkKey,
+        /// Name of the placement that selects the cluster.
+        placement: String,
+    },
+    /// Delete the work: its cluster or placement is not selected any more.
+    Delete {
+        /// The work.
+        key: WorkKey,
+    },
+}
+
+impl WorkAction {
+    /// The work that is written.
+    pub const fn key(&self) -> &WorkKey {
+        match self {
+            Self::Create { key, .. } | Self::Patch { key, .. } | Self::Delete { key } => key,
+        }
+    }
+}
+
+/// One work's share in the counters of its placement.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Share {
+    total: u32,
+    updated: u32,
+    applied: u32,
+    available: u32,
+    progressing: u32,
+    degraded: u32,
+    succeeded: u32,
+}
+
+impl Share {
+    fn of(work: &WorkFacts, current: bool) -> Self {
+        let is = |condition: Option<crate::rollout::ConditionFacts>| {
+            u32::from(condition.is_some_and(|facts| facts.status == Truth::True))
+        };
+        let mut share = Self {
+            total: 1,
+            ..Self::default()
+        };
+        if current {
+            let (state, _) = cluster_state(work.generation, &work.conditions);
+            share.updated = 1;
+            share.applied = is(work.conditions.applied);
+            share.available = is(work.conditions.available);
+            share.degraded = is(work.conditions.degraded);
+            share.succeeded = u32::from(state == ClusterState::Succeeded);
+            // Differs from upstream: without a condition rule named `Progressing`, an applied work
+            // is on its way until it is available.
+            share.progressing = match work.conditions.progressing {
+                Some(_) => is(work.conditions.progressing),
+                None => u32::from(state == ClusterState::Progressing),
+            };
+        }
+        share
+    }
+
+    fn add(&mut self, other: Self) {
+        self.total += other.total;
+        self.updated += other.updated;
+        self.applied += other.applied;
+        self.available += other.available;
+        self.progressing += other.progressing;
+        self.degraded += other.degraded;
+        self.succeeded += other.succeeded;
+    }
+
+    fn subtract(&mut self, other: Self) {
+        self.total -= other.total;
+        self.updated -= other.updated;
+        self.applied -= other.applied;
+        self.available -= other.available;
+        self.progressing -= other.progressing;
+        self.degraded -= other.degraded;
+        self.succeeded -= other.succeeded;
+    }
+}
+
+#[derive(Debug)]
+struct Work {
+    facts: WorkFacts,
+    share: Share,
+    /// Whether `facts.report` is part of the sums.
+    reported: bool,
+}
+
+#[derive(Debug, Default)]
+struct Placement {
+    /// `None` while the Placement does not exist.
+    facts: Option<PlacementFacts>,
+    count: Share,
+    /// The work that stands for a cluster: the first by name among those not deleting.
+    works: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// State of one replica set. See the module.
+#[derive(Debug)]
+pub struct ReplicaSet {
+    namespace: String,
+    name: String,
+    template: Option<Template>,
+    placements: BTreeMap<String, Placement>,
+    works: HashMap<WorkKey, Work>,
+    sums: FeedbackSums,
+    /// Clusters whose wanted and existing works may differ, per placement name. The empty name
+    /// stands for works of placements that are not referenced.
+    dirty: BTreeSet<(String, String)>,
+}
+
+impl ReplicaSet {
+    /// A set that knows nothing yet.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+            template: None,
+            placements: BTreeMap::new(),
+            works: HashMap::new(),
+            sums: FeedbackSums::default(),
+            dirty: BTreeSet::new(),
+        }
+    }
+
+    /// The set changed: every work is compared again.
+    pub fn set_template(&mut self, template: Template) {
+        if self.template.as_ref() == Some(&template) {
+            return;
+        }
+        for placement in &template.placements {
+            self.placements.entry(placement.clone()).or_default();
+        }
+        self.placements
+            .retain(|name, _| template.placements.contains(name));
+        self.template = Some(template);
+        self.rebuild();
+    }
+
+    /// What a referenced placement selects; `None` when it does not exist. Placements that the
+    /// template does not reference are ignored.
+    pub fn set_placement(&mut self, name: &str, facts: Option<PlacementFacts>) {
+        let Some(placement) = self.placements.get_mut(name) else {
+            return;
+        };
+        let none = BTreeSet::new();
+        let before = placement.facts.take();
+        placement.facts = facts;
+        let old = before.as_ref().map_or(&none, |facts| &facts.clusters);
+        let new = placement
+            .facts
+            .as_ref()
+            .map_or(&none, |facts| &facts.clusters);
+        let mut changed: BTreeSet<String> = old.symmetric_difference(new).cloned().collect();
+        if before.is_some() != placement.facts.is_some() {
+            // Works of clusters that the placement may no longer select count while it is missing.
+            changed.extend(placement.works.keys().cloned());
+        }
+        for cluster in &changed {
+            self.reweigh(name, cluster);
+        }
+        self.dirty.extend(
+            changed
+                .into_iter()
+                .map(|cluster| (name.to_owned(), cluster)),
+        );
+    }
+
+    /// A work of this set appeared or changed.
+    pub fn set_work(&mut self, key: WorkKey, facts: WorkFacts) {
+        if self.works.get(&key).is_some_and(|work| work.facts == facts) {
+            return;
+        }
+        self.forget(&key);
+        let cluster = key.cluster.clone();
+        let placement = self.placement_of(&facts.placement);
+        if let Some(placement) = placement
+            .as_ref()
+            .and_then(|name| self.placements.get_mut(name))
+        {
+            placement
+                .works
+                .entry(cluster.clone())
+                .or_default()
+                .insert(key.name.clone());
+        }
+        self.works.insert(
+            key,
+            Work {
+                facts,
+                share: Share::default(),
+                reported: false,
+            },
+        );
+        let placement = placement.unwrap_or_default();
+        self.reweigh(&placement, &cluster);
+        self.dirty.insert((placement, cluster));
+    }
+
+    /// A work of this set is gone.
+    pub fn remove_work(&mut self, key: &WorkKey) {
+        if let Some(placement) = self.forget(key) {
+            self.reweigh(&placement, &key.cluster);
+            self.dirty.insert((placement, key.cluster.clone()));
+        }
+    }
+
+    /// Keys of the works that exist.
+    pub fn work_keys(&self) -> impl Iterator<Item = &WorkKey> {
+        self.works.keys()
+    }
+
+    /// Whether a work exists and is not being deleted.
+    pub fn has_live_work(&self, key: &WorkKey) -> bool {
+        self.works.get(key).is_some_and(|work| !work.facts.deleting)
+    }
+
+    /// Marks a cluster for another comparison: a write to it failed.
+    pub fn retry(&mut self, key: &WorkKey) {
+        let placement = match self.works.get(key) {
+            Some(work) => self.placement_of(&work.facts.placement).unwrap_or_default(),
+            None => match self.placements.iter().find(|(placement, _)| {
+                work_name(&self.namespace, &self.name, placement) == key.name
+            }) {
+                Some((placement, _)) => placement.clone(),
+                None => return,
+            },
+        };
+        self.dirty.insert((placement, key.cluster.clone()));
+    }
+
+    /// At most `limit` of the writes that are wanted now; each is handed out once, until something
+    /// about its cluster changes or [`ReplicaSet::retry`] is called.
+    pub fn take_actions(&mut self, limit: usize) -> Vec<WorkAction> {
+        let mut actions = Vec::new();
+        while actions.len() < limit {
+            let Some((placement, cluster)) = self.dirty.pop_first() else {
+                break;
+            };
+            self.decide(&placement, &cluster, &mut actions);
+        }
+        actions
+    }
+
+    /// Whether [`ReplicaSet::take_actions`] may have more.
+    pub fn has_actions(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// Clusters selected by all placements.
+    pub fn desired_total(&self) -> usize {
+        self.placements
+            .values()
+            .filter_map(|p| p.facts.as_ref())
+            .map(|f| f.clusters.len())
+            .sum()
+    }
+
+    fn decide(&self, placement_name: &str, cluster: &str, actions: &mut Vec<WorkAction>) {
+        let Some(template) = &self.template else {
+            return;
+        };
+        let Some(placement) = self.placements.get(placement_name) else {
+            // Works whose placement is not referenced any more.
+            let orphans = self.works.iter().filter(|(key, work)| {
+                key.cluster == cluster
+                    && !work.facts.deleting
+                    && self.placement_of(&work.facts.placement).is_none()
+            });
+            let mut keys: Vec<WorkKey> = orphans.map(|(key, _)| key.clone()).collect();
+            keys.sort();
+            actions.extend(keys.into_iter().map(|key| WorkAction::Delete { key }));
+            return;
+        };
+        let Some(facts) = &placement.facts else {
+            return;
+        };
+        let key_of = |name: &str| WorkKey {
+            cluster: cluster.to_owned(),
+            name: name.to_owned(),
+        };
+        let live: Vec<&String> = placement
+            .works
+            .get(cluster)
+            .into_iter()
+            .flatten()
+            .filter(|name| self.has_live_work(&key_of(name)))
+            .collect();
+        if !facts.clusters.contains(cluster) {
+            actions.extend(
+                live.into_iter()
+                    .map(|name| WorkAction::Delete { key: key_of(name) }),
+            );
+            return;
+        }
+        // Two works for one cluster come from a hub that generated names: the first stays.
+        let mut live = live.into_iter();
+        match live.next() {
+            None => {
+                let name = work_name(&self.namespace, &self.name, placement_name);
+                let key = key_of(&name);
+                // A work of this name that is being deleted must be gone first; its removal marks
+                // the cluster again.
+                if !self.works.contains_key(&key) {
+                    let placement = placement_name.to_owned();
+                    actions.push(WorkAction::Create { key, placement });
+                }
+            }
+            Some(name) => {
+                let key = key_of(name);
+                let label = placement_label(placement_name);
+                let up_to_date = self.works.get(&key).is_some_and(|work| {
+                    work.facts.spec_hash == template.spec_hash
+                        && template.labels_hash.get(&label) == Some(&work.facts.labels_hash)
+                });
+                if !up_to_date {
+                    let placement = placement_name.to_owned();
+                    actions.push(WorkAction::Patch { key, placement });
+                }
+            }
+        }
+        actions.extend(live.map(|name| WorkAction::Delete { key: key_of(name) }));
+    }
+
+    /// The referenced placement that a label value means.
+    fn placement_of(&self, label: &str) -> Option<String> {
+        if self.placements.contains_key(label) {
+            return Some(label.to_owned());
+        }
+        self.placements
+            .keys()
+            .find(|name| placement_label(name) == label)
+            .cloned()
+    }
+
+    /// Takes a work out of all indexes; returns the name of its placement (empty: unreferenced).
+    fn forget(&mut self, key: &WorkKey) -> Option<String> {
+        let work = self.works.remove(key)?;
+        if work.reported {
+            self.sums.remove(&work.facts.report);
+        }
+        let name = self.placement_of(&work.facts.placement);
+        if let Some(placement) = name.as_ref().and_then(|name| self.placements.get_mut(name)) {
+            placement.count.subtract(work.share);
+            if let Some(names) = placement.works.get_mut(&key.cluster) {
+                names.remove(&key.name);
+                if names.is_empty() {
+                    placement.works.remove(&key.cluster);
+                }
+            }
+        }
+        Some(name.unwrap_or_default())
+    }
+
+    /// Brings the shares of a cluster's works up to date: one live work of a selected cluster
+    /// counts, the others do not.
+    fn reweigh(&mut self, placement_name: &str, cluster: &str) {
+        let Some(placement) = self.placements.get_mut(placement_name) else {
+            return;
+        };
+        let Some(template) = &self.template else {
+            return;
+        };
+        // A placement that is gone says nothing about its clusters: their works stay and count.
+        let selected = placement
+            .facts
+            .as_ref()
+            .is_none_or(|facts| facts.clusters.contains(cluster));
+        let mut counted = false;
+        for name in placement.works.get(cluster).into_iter().flatten() {
+            let key = WorkKey {
+                cluster: cluster.to_owned(),
+                name: name.clone(),
+            };
+            let Some(work) = self.works.get_mut(&key) else {
+                continue;
+            };
+            let counts = selected && !counted && !work.facts.deleting;
+            counted |= counts;
+            let current = work.facts.spec_hash == template.spec_hash;
+            let share = if counts {
+                Share::of(&work.facts, current)
+            } else {
+                Share::default()
+            };
+            placement.count.subtract(work.share);
+            placement.count.add(share);
+            work.share = share;
+            let reports = counts && current;
+            if reports != work.reported {
+                if reports {
+                    self.sums.add(&work.facts.report);
+                } else {
+                    self.sums.remove(&work.facts.report);
+                }
+                work.reported = reports;
+            }
+        }
+    }
+
+    /// Builds every index and counter again and marks every cluster; for a changed template.
+    fn rebuild(&mut self) {
+        self.sums = FeedbackSums::default();
+        for placement in self.placements.values_mut() {
+            placement.count = Share::default();
+            placement.works.clear();
+        }
+        let keys: Vec<(WorkKey, Option<String>)> = self
+            .works
+            .iter()
+            .map(|(key, work)| (key.clone(), self.placement_of(&work.facts.placement)))
+            .collect();
+        for (key, placement) in keys {
+            if let Some(work) = self.works.get_mut(&key) {
+                work.share = Share::default();
+                work.reported = false;
+            }
+            let name = placement.unwrap_or_default();
+            if let Some(placement) = self.placements.get_mut(&name) {
+                placement
+                    .works
+                    .entry(key.cluster.clone())
+                    .or_default()
+                    .insert(key.name);
+            }
+            self.dirty.insert((name, key.cluster));
+        }
+        let mut clusters: BTreeSet<(String, String)> = self.dirty.clone();
+        for (name, placement) in &self.placements {
+            let selected = placement.facts.iter().flat_map(|facts| &facts.clusters);
+            clusters.extend(selected.map(|cluster| (name.clone(), cluster.clone())));
+        }
+        for (placement, cluster) in &clusters {
+            self.reweigh(placement, cluster);
+        }
+        self.dirty = clusters;
+    }
+
+    /// Computes the status from scratch, by building a fresh set from the same facts.
+    pub fn recount(&self) -> StatusDraft {
+        let mut fresh = Self::new(self.namespace.clone(), self.name.clone());
+        if let Some(template) = &self.template {
+            fresh.set_template(template.clone());
+        }
+        for (name, placement) in &self.placements {
+            fresh.set_placement(name, placement.facts.clone());
+        }
+        for (key, work) in &self.works {
+            fresh.set_work(key.clone(), work.facts.clone());
+        }
+        fresh.status()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,319 @@
+//! What the status of a replica set says.
+//!
+//! Reasons and meanings of the first three conditions are upstream's; `Progressing`, `Ready`, phase
+//! and message follow the design "Progressing and Ready conditions for ManifestWorkReplicaSet".
+
+use super::{ReplicaSet, ResourceSum, Share, naming};
+use muster_api::constants as names;
+use muster_api::replicaset::ReplicaSetPhase;
+
+/// A condition without times; the writer keeps the transition time while the status stays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConditionDraft {
+    /// Condition type.
+    pub kind: &'static str,
+    /// `True` or `False`.
+    pub status: bool,
+    /// Machine-readable reason.
+    pub reason: &'static str,
+    /// Text for people; empty where upstream's is empty.
+    pub message: String,
+}
+
+/// Numbers of clusters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SummaryDraft {
+    /// With a work, whatever its template.
+    pub total: u32,
+    /// Current work with condition `Applied`.
+    pub applied: u32,
+    /// Current work with condition `Available`.
+    pub available: u32,
+    /// Current work that is on its way.
+    pub progressing: u32,
+    /// Current work with condition `Degraded`.
+    pub degraded: u32,
+    /// Selected.
+    pub desired_total: u32,
+    /// With a work that carries the current template.
+    pub updated: u32,
+}
+
+/// Status of a replica set, without times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusDraft {
+    /// Generation that this status is about.
+    pub generation: i64,
+    /// Sums over all placements.
+    pub summary: SummaryDraft,
+    /// Name, progress text and numbers of each placement, in the order of the spec.
+    pub placements: Vec<(String, String, SummaryDraft)>,
+    /// In a fixed order.
+    pub conditions: Vec<ConditionDraft>,
+    /// `None` while no cluster is selected.
+    pub phase: Option<ReplicaSetPhase>,
+    /// One line that says how it stands.
+    pub message: String,
+    /// Summed-up feedback.
+    pub feedback: Vec<ResourceSum>,
+}
+
+fn summary(count: Share, desired: usize) -> SummaryDraft {
+    SummaryDraft {
+        total: count.total,
+        applied: count.applied,
+        available: count.available,
+        progressing: count.progressing,
+        degraded: count.degraded,
+        desired_total: u32::try_from(desired).unwrap_or(u32::MAX),
+        updated: count.updated,
+    }
+}
+
+impl ReplicaSet {
+    /// The status now. Costs O(placements + distinct feedback values).
+    pub fn status(&self) -> StatusDraft {
+        let mut all = Share::default();
+        let mut selected = 0;
+        let mut missing = Vec::new();
+        let mut placements = Vec::new();
+        let referenced = self
+            .template
+            .as_ref()
+            .map_or(&[][..], |template| &template.placements);
+        for name in referenced {
+            let Some(placement) = self.placements.get(name) else {
+                continue;
+            };
+            all.add(placement.count);
+            let Some(facts) = &placement.facts else {
+                missing.push(name.as_str());
+                continue;
+            };
+            selected += facts.selected;
+            let text = format!(
+                "{} ({} / {} clusters applied)",
+                facts.decision_groups, placement.count.updated, facts.selected
+            );
+            let summary = summary(placement.count, facts.clusters.len());
+            placements.push((name.clone(), text, summary));
+        }
+        let summary = summary(all, self.desired_total());
+        let verdict = Verdict {
+            count: all,
+            summary,
+            selected,
+            missing,
+        };
+        StatusDraft {
+            generation: self
+                .template
+                .as_ref()
+                .map_or(0, |template| template.generation),
+            summary,
+            placements,
+            conditions: verdict.conditions(),
+            phase: verdict.phase(),
+            message: verdict.message(),
+            feedback: self.sums.sums(),
+        }
+    }
+
+    /// Labels of the work that a set with these `labels` keeps for `placement`.
+    pub fn work_labels<'a>(
+        &self,
+        labels: impl IntoIterator<Item = (&'a String, &'a String)>,
+        placement: &str,
+    ) -> std::collections::BTreeMap<String, String> {
+        let mut all: std::collections::BTreeMap<String, String> = labels
+            .into_iter()
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        all.insert(
+            names::MANIFEST_WORK_REPLICA_SET_CONTROLLER_NAME_LABEL_KEY.to_owned(),
+            naming::owner_label(&self.namespace, &self.name),
+        );
+        all.insert(
+            names::MANIFEST_WORK_REPLICA_SET_PLACEMENT_NAME_LABEL_KEY.to_owned(),
+            naming::placement_label(placement),
+        );
+        all
+    }
+}
+
+/// Everything the conditions are decided from.
+struct Verdict<'a> {
+    count: Share,
+    summary: SummaryDraft,
+    /// Sum of the placements' own numbers of selected clusters.
+    selected: u32,
+    missing: Vec<&'a str>,
+}
+
+impl Verdict<'_> {
+    const fn empty(&self) -> bool {
+        self.summary.desired_total == 0
+    }
+
+    const fn rolled_out(&self) -> bool {
+        let desired = self.summary.desired_total;
+        !self.empty()
+            && self.count.updated == desired
+            && self.count.succeeded == desired
+            && self.count.succeeded == self.selected
+    }
+
+    fn ready(&self) -> bool {
+        self.missing.is_empty()
+            && self.rolled_out()
+            && self.summary.available == self.summary.desired_total
+            && self.summary.degraded == 0
+    }
+
+    /// Why there is nothing to roll out to, if so: reason and text.
+    fn nothing(&self) -> Option<(&'static str, String)> {
+        if !self.missing.is_empty() {
+            let text = format!("placement {} does not exist", self.missing.join(", "));
+            return Some((names::REASON_PLACEMENT_DECISION_NOT_FOUND, text));
+        }
+        self.empty().then(|| {
+            (
+                names::REASON_PLACEMENT_DECISION_EMPTY,
+                "no cluster is selected".to_owned(),
+            )
+        })
+    }
+
+    fn available(&self) -> String {
+        let SummaryDraft {
+            available,
+            desired_total,
+            degraded,
+            ..
+        } = self.summary;
+        let mut text = format!("ManifestWorks available in {available}/{desired_total} clusters");
+        if degraded > 0 {
+            text.push_str(&format!(", {degraded} degraded"));
+        }
+        text
+    }
+
+    fn message(&self) -> String {
+        self.nothing()
+            .map_or_else(|| self.available(), |(_, text)| text)
+    }
+
+    fn phase(&self) -> Option<ReplicaSetPhase> {
+        if self.nothing().is_some() {
+            None
+        } else if self.summary.degraded > 0 {
+            Some(ReplicaSetPhase::Failed)
+        } else if self.ready() {
+            Some(ReplicaSetPhase::Ready)
+        } else {
+            Some(ReplicaSetPhase::Progressing)
+        }
+    }
+
+    fn conditions(&self) -> Vec<ConditionDraft> {
+        let condition = |kind, status, reason, message: String| ConditionDraft {
+            kind,
+            status,
+            reason,
+            message,
+        };
+        let nothing = self.nothing();
+        let none = String::new;
+
+        let verified = match &nothing {
+            Some((reason, text)) => (false, *reason, text.clone()),
+            None => (true, names::REASON_AS_EXPECTED, none()),
+        };
+        let rolled_out = if self.rolled_out() {
+            (true, names::REASON_COMPLETE, none())
+        } else if self.empty() && self.missing.is_empty() {
+            // Differs from upstream, which shows True for zero clusters.
+            (false, names::REASON_PLACEMENT_DECISION_EMPTY, none())
+        } else {
+            (false, names::REASON_PROGRESSING, none())
+        };
+        let SummaryDraft {
+            total,
+            applied,
+            available,
+            progressing,
+            degraded,
+            updated,
+            ..
+        } = self.summary;
+        let settled = total > 0 && available == total && applied == total;
+        let under_way = progressing > 0 || self.count.succeeded < total || updated < total;
+        let works_applied = if settled && progressing == 0 && degraded == 0 {
+            (true, names::REASON_AS_EXPECTED)
+        } else if total == 0 && self.empty() && self.missing.is_empty() {
+            (false, names::REASON_PLACEMENT_DECISION_EMPTY)
+        } else if total > 0 && under_way && degraded == 0 {
+            (false, names::REASON_PROCESSING)
+        } else {
+            (false, names::REASON_NOT_AS_EXPECTED)
+        };
+        let desired = self.summary.desired_total;
+        let on_the_way = match &nothing {
+            Some((reason, text)) => (false, *reason, text.clone()),
+            None if self.rolled_out() => (
+                false,
+                names::REASON_ALL_CLUSTERS_READY,
+                format!(
+                    "{} of {desired} clusters reporting Completed state",
+                    self.count.succeeded
+                ),
+            ),
+            None => (
+                true,
+                names::REASON_ROLLING_OUT_TO_CLUSTERS,
+                format!("{updated} of {desired} clusters reporting progressing state"),
+            ),
+        };
+        let ready = match &nothing {
+            Some((reason, text)) => (false, *reason, text.clone()),
+            None if self.ready() => (true, names::REASON_ALL_CLUSTERS_AVAILABLE, self.available()),
+            None => (
+                false,
+                names::REASON_NOT_ALL_CLUSTERS_AVAILABLE,
+                self.available(),
+            ),
+        };
+        vec![
+            condition(
+                names::MANIFEST_WORK_REPLICA_SET_CONDITION_PLACEMENT_VERIFIED,
+                verified.0,
+                verified.1,
+                verified.2,
+            ),
+            condition(
+                names::MANIFEST_WORK_REPLICA_SET_CONDITION_PLACEMENT_ROLLED_OUT,
+                rolled_out.0,
+                rolled_out.1,
+                rolled_out.2,
+            ),
+            condition(
+                names::MANIFEST_WORK_REPLICA_SET_CONDITION_MANIFESTWORK_APPLIED,
+                works_applied.0,
+                works_applied.1,
+                none(),
+            ),
+            condition(
+                names::MANIFEST_WORK_REPLICA_SET_CONDITION_PROGRESSING,
+                on_the_way.0,
+                on_the_way.1,
+                on_the_way.2,
+            ),
+            condition(
+                names::MANIFEST_WORK_REPLICA_SET_CONDITION_READY,
+                ready.0,
+                ready.1,
+                ready.2,
+            ),
+        ]
+    }
+}

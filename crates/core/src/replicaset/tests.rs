@@ -1,0 +1,425 @@
+//! Stories of a replica set, one fact at a time.
+
+use jiff::Timestamp;
+use proptest::prelude::*;
+
+use super::*;
+use crate::rollout::ConditionFacts;
+use muster_api::replicaset::ReplicaSetPhase;
+
+const NEW: [u8; 32] = [1; 32];
+const OLD: [u8; 32] = [2; 32];
+const LABELS: u64 = 7;
+
+fn template(generation: i64, spec_hash: [u8; 32], placements: &[&str]) -> Template {
+    Template {
+        generation,
+        spec_hash,
+        labels_hash: placements
+            .iter()
+            .map(|p| ((*p).to_owned(), LABELS))
+            .collect(),
+        placements: placements.iter().map(|p| (*p).to_owned()).collect(),
+    }
+}
+
+fn selects(clusters: &[&str]) -> PlacementFacts {
+    PlacementFacts {
+        selected: u32::try_from(clusters.len()).unwrap(),
+        decision_groups: usize::from(!clusters.is_empty()),
+        clusters: clusters.iter().map(|c| (*c).to_owned()).collect(),
+    }
+}
+
+fn key(cluster: &str) -> WorkKey {
+    WorkKey {
+        cluster: cluster.to_owned(),
+        name: work_name("default", "web", "p"),
+    }
+}
+
+fn is(status: Truth) -> Option<ConditionFacts> {
+    Some(ConditionFacts {
+        status,
+        observed_generation: Some(1),
+        transition: Timestamp::UNIX_EPOCH,
+    })
+}
+
+/// A work that carries `hash`, with conditions given as letters: A(pplied), V (available),
+/// P(rogressing), p (not progressing), D(egraded).
+fn work(hash: [u8; 32], conditions: &str) -> WorkFacts {
+    let flag = |letter: char| conditions.contains(letter);
+    let present = |letter| flag(letter).then_some(Truth::True).and_then(is);
+    WorkFacts {
+        placement: "p".to_owned(),
+        generation: 1,
+        spec_hash: hash,
+        labels_hash: LABELS,
+        deleting: false,
+        conditions: WorkConditions {
+            applied: present('A'),
+            available: present('V'),
+            progressing: if flag('P') {
+                is(Truth::True)
+            } else if flag('p') {
+                is(Truth::False)
+            } else {
+                None
+            },
+            degraded: present('D'),
+        },
+        report: Vec::new(),
+    }
+}
+
+fn set(clusters: &[&str]) -> ReplicaSet {
+    let mut set = ReplicaSet::new("default", "web");
+    set.set_template(template(1, NEW, &["p"]));
+    set.set_placement("p", Some(selects(clusters)));
+    set
+}
+
+fn actions(set: &mut ReplicaSet) -> Vec<String> {
+    let text = |action| match action {
+        WorkAction::Create { key, .. } => format!("create {}", key.cluster),
+        WorkAction::Patch { key, .. } => format!("patch {}", key.cluster),
+        WorkAction::Delete { key } => format!("delete {}/{}", key.cluster, key.name),
+    };
+    let taken = set.take_actions(usize::MAX).into_iter().map(text).collect();
+    assert!(!set.has_actions());
+    taken
+}
+
+fn conditions(set: &ReplicaSet) -> Vec<String> {
+    let line = |c: ConditionDraft| {
+        format!("{}={} {} {}", c.kind, c.status, c.reason, c.message)
+            .trim_end()
+            .to_owned()
+    };
+    set.status().conditions.into_iter().map(line).collect()
+}
+
+#[test]
+fn every_selected_cluster_gets_one_work_however_often_it_is_asked() {
+    let mut set = set(&["c1", "c2"]);
+    assert_eq!(actions(&mut set), ["create c1", "create c2"]);
+    assert!(actions(&mut set).is_empty(), "handed out once");
+    set.retry(&key("c2"));
+    assert_eq!(
+        actions(&mut set),
+        ["create c2"],
+        "a failed write comes again"
+    );
+    set.set_work(key("c1"), work(NEW, ""));
+    set.set_work(key("c2"), work(NEW, ""));
+    assert!(actions(&mut set).is_empty());
+    assert_eq!(set.status().summary.total, 2);
+}
+
+#[test]
+fn a_changed_template_or_label_patches_works_that_differ() {
+    let mut set = set(&["c1", "c2", "c3"]);
+    actions(&mut set);
+    set.set_work(key("c1"), work(OLD, "AV"));
+    set.set_work(key("c2"), work(NEW, "AV"));
+    set.set_work(
+        key("c3"),
+        WorkFacts {
+            labels_hash: 8,
+            ..work(NEW, "AV")
+        },
+    );
+    assert_eq!(actions(&mut set), ["patch c1", "patch c3"]);
+    set.set_template(template(2, OLD, &["p"]));
+    assert_eq!(actions(&mut set), ["patch c2", "patch c3"]);
+}
+
+#[test]
+fn a_cluster_that_leaves_loses_its_work_also_with_an_old_template() {
+    let mut set = set(&["c1", "c2"]);
+    set.set_work(key("c1"), work(NEW, "AV"));
+    set.set_work(key("c2"), work(OLD, "AV"));
+    actions(&mut set);
+    set.set_placement("p", Some(selects(&["c1"])));
+    let name = key("c2").name;
+    assert_eq!(actions(&mut set), [format!("delete c2/{name}")]);
+    let summary = set.status().summary;
+    assert_eq!(
+        (summary.total, summary.available, summary.desired_total),
+        (1, 1, 1)
+    );
+    assert_eq!(set.status().phase, Some(ReplicaSetPhase::Ready));
+    // It returns before its old work is gone: a new one must wait for that.
+    set.set_work(
+        key("c2"),
+        WorkFacts {
+            deleting: true,
+            ..work(OLD, "AV")
+        },
+    );
+    set.set_placement("p", Some(selects(&["c1", "c2"])));
+    assert!(actions(&mut set).is_empty());
+    set.remove_work(&key("c2"));
+    assert_eq!(actions(&mut set), ["create c2"]);
+}
+
+#[test]
+fn works_of_a_dropped_placement_and_extra_works_are_deleted() {
+    let mut set = set(&["c1"]);
+    actions(&mut set);
+    let extra = WorkKey {
+        cluster: "c1".into(),
+        name: "weba1b2c".into(),
+    };
+    set.set_work(key("c1"), work(NEW, "AV"));
+    set.set_work(extra, work(NEW, "AV"));
+    assert_eq!(
+        actions(&mut set),
+        ["delete c1/weba1b2c"],
+        "one work a cluster and placement"
+    );
+    assert_eq!(set.status().summary.total, 1, "and one in the counts");
+
+    set.set_template(template(2, NEW, &["q"]));
+    set.set_placement("q", Some(selects(&["c1"])));
+    let mut wanted = actions(&mut set);
+    wanted.sort();
+    let name = key("c1").name;
+    assert_eq!(
+        wanted,
+        [
+            "create c1".to_owned(),
+            format!("delete c1/{name}"),
+            "delete c1/weba1b2c".to_owned()
+        ]
+    );
+}
+
+#[test]
+fn a_work_of_a_hub_that_generated_names_is_kept() {
+    let mut set = set(&["c1"]);
+    let generated = WorkKey {
+        cluster: "c1".into(),
+        name: "webx7k2p".into(),
+    };
+    set.set_work(generated.clone(), work(OLD, "AV"));
+    assert_eq!(
+        set.take_actions(9),
+        [WorkAction::Patch {
+            key: generated,
+            placement: "p".to_owned()
+        }]
+    );
+}
+
+/// The four steps of the two-cluster example in the design text, value for value where strategy
+/// All can reach them.
+#[test]
+fn conditions_follow_the_rollout_of_two_clusters() {
+    let mut set = set(&["c1", "c2"]);
+    set.set_work(key("c1"), work(NEW, "AP"));
+    assert_eq!(
+        conditions(&set),
+        [
+            "PlacementVerified=true AsExpected",
+            "PlacementRolledOut=false Progressing",
+            "ManifestworkApplied=false Processing",
+            "Progressing=true RollingOutToClusters 1 of 2 clusters reporting progressing state",
+            "Ready=false NotAllClustersAvailable ManifestWorks available in 0/2 clusters",
+        ]
+    );
+    assert_eq!(set.status().phase, Some(ReplicaSetPhase::Progressing));
+
+    set.set_work(key("c1"), work(NEW, "AVp"));
+    set.set_work(key("c2"), work(NEW, "AP"));
+    assert_eq!(
+        conditions(&set)[2..],
+        [
+            "ManifestworkApplied=false Processing",
+            "Progressing=true RollingOutToClusters 2 of 2 clusters reporting progressing state",
+            "Ready=false NotAllClustersAvailable ManifestWorks available in 1/2 clusters",
+        ]
+    );
+
+    set.set_work(key("c2"), work(NEW, "AVp"));
+    assert_eq!(
+        conditions(&set),
+        [
+            "PlacementVerified=true AsExpected",
+            "PlacementRolledOut=true Complete",
+            "ManifestworkApplied=true AsExpected",
+            "Progressing=false AllClustersReady 2 of 2 clusters reporting Completed state",
+            "Ready=true AllClustersAvailable ManifestWorks available in 2/2 clusters",
+        ]
+    );
+    assert_eq!(set.status().phase, Some(ReplicaSetPhase::Ready));
+    assert_eq!(
+        set.status().message,
+        "ManifestWorks available in 2/2 clusters"
+    );
+
+    set.set_work(key("c2"), work(NEW, "AVpD"));
+    assert_eq!(
+        conditions(&set)[4],
+        "Ready=false NotAllClustersAvailable ManifestWorks available in 2/2 clusters, 1 degraded"
+    );
+    assert_eq!(set.status().phase, Some(ReplicaSetPhase::Failed));
+}
+
+#[test]
+fn no_cluster_and_no_placement_are_told_plainly_and_never_read_as_success() {
+    let mut set = set(&[]);
+    assert_eq!(
+        conditions(&set),
+        [
+            "PlacementVerified=false PlacementDecisionEmpty no cluster is selected",
+            "PlacementRolledOut=false PlacementDecisionEmpty",
+            "ManifestworkApplied=false PlacementDecisionEmpty",
+            "Progressing=false PlacementDecisionEmpty no cluster is selected",
+            "Ready=false PlacementDecisionEmpty no cluster is selected",
+        ]
+    );
+    assert_eq!(
+        (set.status().phase, set.status().summary),
+        (None, SummaryDraft::default())
+    );
+    set.set_placement("p", None);
+    assert_eq!(
+        conditions(&set)[0],
+        "PlacementVerified=false PlacementDecisionNotFound placement p does not exist"
+    );
+}
+
+#[test]
+fn works_stay_and_count_while_their_placement_is_missing() {
+    let mut set = set(&["c1"]);
+    set.set_work(key("c1"), work(NEW, "AVp"));
+    actions(&mut set);
+    set.set_placement("p", None);
+    assert!(actions(&mut set).is_empty());
+    assert_eq!(set.status().summary.available, 1);
+    assert_eq!(set.status(), set.recount());
+}
+
+#[test]
+fn clusters_on_an_old_template_are_not_available_for_the_new_one() {
+    let mut set = set(&["c1", "c2", "c3"]);
+    for cluster in ["c1", "c2", "c3"] {
+        set.set_work(key(cluster), work(OLD, "AVp"));
+    }
+    set.set_work(key("c1"), work(NEW, "AVp"));
+    let summary = set.status().summary;
+    assert_eq!(
+        (summary.total, summary.available, summary.updated),
+        (3, 1, 1)
+    );
+    assert_eq!(
+        conditions(&set)[4],
+        "Ready=false NotAllClustersAvailable ManifestWorks available in 1/3 clusters"
+    );
+}
+
+#[test]
+fn a_change_of_applied_alone_reaches_the_summary() {
+    let mut set = set(&["c1"]);
+    set.set_work(key("c1"), work(NEW, "AV"));
+    assert_eq!(conditions(&set)[2], "ManifestworkApplied=true AsExpected");
+    set.set_work(key("c1"), work(NEW, "V"));
+    assert_eq!(set.status().summary.applied, 0);
+    assert_eq!(conditions(&set)[2], "ManifestworkApplied=false Processing");
+}
+
+#[test]
+fn placement_summaries_carry_the_progress_text() {
+    let mut set = set(&["c1", "c2", "c3"]);
+    set.set_work(key("c1"), work(NEW, "A"));
+    let (name, text, summary) = set.status().placements[0].clone();
+    assert_eq!(
+        (name.as_str(), text.as_str()),
+        ("p", "1 (1 / 3 clusters applied)")
+    );
+    assert_eq!(
+        (summary.total, summary.applied, summary.desired_total),
+        (1, 1, 3)
+    );
+}
+
+#[test]
+fn feedback_counts_only_current_works_of_selected_clusters() {
+    let resource = ResourceKey {
+        group: "apps".into(),
+        version: "v1".into(),
+        resource: "deployments".into(),
+        name: "web".into(),
+        namespace: "default".into(),
+    };
+    let with = |hash, n| WorkFacts {
+        report: vec![(
+            resource.clone(),
+            vec![("ReadyReplicas".to_owned(), Value::Integer(n))],
+        )],
+        ..work(hash, "AV")
+    };
+    let mut set = set(&["c1", "c2"]);
+    set.set_work(key("c1"), with(NEW, 3));
+    set.set_work(key("c2"), with(OLD, 4));
+    set.set_work(key("c9"), with(NEW, 100));
+    let ready = |set: &ReplicaSet| {
+        let value = set.status().feedback[0].values[0].clone();
+        (value.clusters, value.integers)
+    };
+    assert_eq!(ready(&set), (1, Some((3, 3, 3))));
+    set.set_work(key("c2"), with(NEW, 5));
+    assert_eq!(ready(&set), (2, Some((8, 3, 5))));
+    set.remove_work(&key("c1"));
+    assert_eq!(ready(&set), (1, Some((5, 5, 5))));
+}
+
+proptest! {
+    /// After any history, the running numbers equal a recount from scratch, and once all wanted
+    /// writes are carried out nothing more is wanted and each selected cluster has one work.
+    #[test]
+    fn running_numbers_equal_a_recount(history in prop::collection::vec(
+        (0_u8..6, 0_usize..4, any::<u8>()), 1..60)
+    ) {
+        let clusters = ["c0", "c1", "c2", "c3"];
+        let mut set = ReplicaSet::new("default", "web");
+        set.set_template(template(1, NEW, &["p"]));
+        for (step, cluster, bits) in history {
+            let name = clusters[cluster];
+            let letters: String = "AVPpD".chars().enumerate()
+                .filter(|(i, _)| bits >> i & 1 == 1).map(|(_, c)| c).collect();
+            let hash = if bits & 32 == 0 { NEW } else { OLD };
+            match step {
+                0 => set.set_placement("p", Some(selects(&clusters[..cluster]))),
+                1 => set.set_placement("p", None),
+                2 => set.remove_work(&key(name)),
+                3 => set.set_template(template(i64::from(bits), hash, &["p"])),
+                4 => set.set_work(key(name), WorkFacts { deleting: bits & 64 > 0, ..work(hash, &letters) }),
+                _ => set.set_work(
+                    WorkKey { cluster: name.into(), name: "extra".into() }, work(hash, &letters)),
+            }
+            prop_assert_eq!(set.status(), set.recount());
+        }
+        set.set_template(template(1000, NEW, &["p"]));
+        set.set_placement("p", Some(selects(&clusters[..2])));
+        // Carry out what is wanted, as the API server and the agents would.
+        for _ in 0..3 {
+            for action in set.take_actions(usize::MAX) {
+                match action {
+                    WorkAction::Create { key, .. } | WorkAction::Patch { key, .. } =>
+                        set.set_work(key, work(NEW, "AV")),
+                    WorkAction::Delete { key } => set.remove_work(&key),
+                }
+            }
+            let dying: Vec<_> = set.work_keys().filter(|key| !set.has_live_work(key)).cloned().collect();
+            dying.iter().for_each(|key| set.remove_work(key));
+        }
+        prop_assert!(set.take_actions(usize::MAX).is_empty());
+        let left: Vec<_> = set.work_keys().cloned().collect();
+        left.into_iter().for_each(|key| set.set_work(key, work(NEW, "AV")));
+        prop_assert_eq!(set.status().phase, Some(ReplicaSetPhase::Ready));
+        prop_assert_eq!(set.work_keys().count(), 2);
+    }
+}
