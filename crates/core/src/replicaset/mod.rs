@@ -227,6 +227,11 @@ impl ReplicaSet {
         }
         self.placements
             .retain(|name, _| template.placements.contains(name));
+        if let Some(before) = self.template.take() {
+            self.retired_labels.extend(before.labels.into_keys());
+        }
+        self.retired_labels
+            .retain(|key| !template.labels.contains_key(key));
         self.template = Some(template);
         self.rebuild();
     }
@@ -344,8 +349,11 @@ impl ReplicaSet {
     /// The labels that the work of a cluster selected by `placement` must carry. It may carry
     /// others, which are left alone.
     pub fn work_labels(&self, placement: &str) -> BTreeMap<String, String> {
-        let mut labels =
-            self.template.as_ref().map(|template| template.labels.clone()).unwrap_or_default();
+        let mut labels = self
+            .template
+            .as_ref()
+            .map(|template| template.labels.clone())
+            .unwrap_or_default();
         labels.insert(
             names::MANIFEST_WORK_REPLICA_SET_CONTROLLER_NAME_LABEL_KEY.to_owned(),
             owner_label(&self.namespace, &self.name),
@@ -362,7 +370,9 @@ impl ReplicaSet {
         &'a self,
         labels: &'a BTreeMap<String, String>,
     ) -> impl Iterator<Item = &'a String> {
-        labels.keys().filter(|key| self.retired_labels.contains(*key))
+        labels
+            .keys()
+            .filter(|key| self.retired_labels.contains(*key))
     }
 
     /// What is known of a work.
@@ -435,7 +445,9 @@ impl ReplicaSet {
                 let up_to_date = self.works.get(&key).is_some_and(|work| {
                     let labels = &work.facts.labels;
                     work.facts.spec_hash == template.spec_hash
-                        && wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
+                        && wanted
+                            .iter()
+                            .all(|(key, value)| labels.get(key) == Some(value))
                         && self.stale_labels(labels).next().is_none()
                 });
                 if !up_to_date {

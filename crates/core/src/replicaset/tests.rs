@@ -22,7 +22,10 @@ fn template(generation: i64, spec_hash: [u8; 32], placements: &[&str]) -> Templa
 /// Labels of a work of placement `p`, and more.
 fn labels(more: &[(&str, &str)]) -> BTreeMap<String, String> {
     let mut labels = ReplicaSet::new("default", "web").work_labels("p");
-    labels.extend(more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+    labels.extend(
+        more.iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned())),
+    );
     labels
 }
 
@@ -136,17 +139,29 @@ fn labels_of_the_set_reach_its_works_and_leave_them_again() {
     let team = |value: &str| [("team".to_owned(), value.to_owned())].into();
     let mut set = set(&["c1"]);
     actions(&mut set);
-    let with = |more| WorkFacts { labels: Arc::new(labels(more)), ..work(NEW, "AV") };
+    let with = |more| WorkFacts {
+        labels: Arc::new(labels(more)),
+        ..work(NEW, "AV")
+    };
     set.set_work(key("c1"), with(&[("foreign", "x")]));
-    assert!(actions(&mut set).is_empty(), "foreign labels are left alone");
-    set.set_template(Template { labels: team("a"), ..template(1, NEW, &["p"]) });
+    assert!(
+        actions(&mut set).is_empty(),
+        "foreign labels are left alone"
+    );
+    set.set_template(Template {
+        labels: team("a"),
+        ..template(1, NEW, &["p"])
+    });
     assert_eq!(actions(&mut set), ["patch c1"]);
     set.set_work(key("c1"), with(&[("foreign", "x"), ("team", "a")]));
     assert!(actions(&mut set).is_empty());
     set.set_template(template(1, NEW, &["p"]));
     assert_eq!(actions(&mut set), ["patch c1"]);
     let facts = set.work(&key("c1")).unwrap();
-    assert_eq!(set.stale_labels(&facts.labels).collect::<Vec<_>>(), ["team"]);
+    assert_eq!(
+        set.stale_labels(&facts.labels).collect::<Vec<_>>(),
+        ["team"]
+    );
 }
 
 #[test]
