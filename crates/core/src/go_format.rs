@@ -1,6 +1,8 @@
 //! The text forms of Go that reach users: values inside error texts, numbers inside raw JSON and
 //! characters inside parse errors.
 
+use std::fmt::Write as _; // Writing to a String cannot fail.
+
 use serde_json::{Number, Value};
 
 /// A JSON number as the reference reads it: a signed 64-bit integer if its literal is one, a
@@ -41,12 +43,9 @@ pub(crate) fn write_value(out: &mut String, value: &Value, limit: usize) {
             Numeric::Double(double) => write_double(out, double, DOUBLE_AS_VALUE),
         },
         Value::String(text) => {
-            let mut end = text.len().min(limit - out.len());
-            while !text.is_char_boundary(end) {
-                end -= 1;
-            }
-            out.push_str(&text[..end]);
-            if end < text.len() {
+            let shown = prefix(text, limit - out.len());
+            out.push_str(shown);
+            if shown.len() < text.len() {
                 out.push('…');
             }
         }
@@ -79,6 +78,15 @@ pub(crate) fn write_value(out: &mut String, value: &Value, limit: usize) {
             out.push(']');
         }
     }
+}
+
+/// The longest beginning of `text` that takes at most `bytes` and ends with a whole character.
+pub(crate) fn prefix(text: &str, bytes: usize) -> &str {
+    let mut end = text.len().min(bytes);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 /// Appends `value` as Go's `encoding/json` encodes it: compact, keys sorted, characters that mean
@@ -132,7 +140,7 @@ fn write_json_string(out: &mut String, text: &str) {
             '\u{8}' => out.push_str("\\b"),
             '\u{c}' => out.push_str("\\f"),
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\u{1f}' => {
-                out.push_str(&format!("\\u{:04x}", u32::from(character)));
+                let _ = write!(out, "\\u{:04x}", u32::from(character));
             }
             _ => out.push(character),
         }
@@ -182,7 +190,7 @@ fn write_double(out: &mut String, double: f64, form: DoubleForm) {
         2
     };
     let sign = if exponent < 0 { '-' } else { '+' };
-    out.push_str(&format!("e{sign}{:0width$}", exponent.unsigned_abs()));
+    let _ = write!(out, "e{sign}{:0width$}", exponent.unsigned_abs());
 }
 
 /// A character as Go's `%#U` prints it: `U+0026 '&'`, without the quoted part when it cannot be

@@ -1,5 +1,11 @@
 //! What holds for every path and every object, and the limits that are ours.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "all of this is test code; the exemption in clippy.toml covers test functions only"
+)]
+
 use muster_core::jsonpath::{EvalError, JsonPath, MAX_RANGES};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -129,14 +135,12 @@ fn walk<'a>(object: &'a Value, way: &[Down]) -> Result<Option<&'a Value>, ()> {
             }
             (Down::Key(_) | Down::Quoted(_), _) | (Down::Index(_), Value::Null) => None,
             (Down::Index(index), Value::Array(items)) => {
-                let length = i64::try_from(items.len()).unwrap();
-                let from_start = if *index < 0 { index + length } else { *index };
-                Some(
-                    usize::try_from(from_start)
-                        .ok()
-                        .and_then(|at| items.get(at))
-                        .ok_or(())?,
-                )
+                let from_end = usize::try_from(-index).unwrap_or_default();
+                let at = match usize::try_from(*index) {
+                    Ok(at) => Some(at),
+                    Err(_) => items.len().checked_sub(from_end),
+                };
+                Some(at.and_then(|at| items.get(at)).ok_or(())?)
             }
             (Down::Index(_), _) => return Err(()),
         };

@@ -348,7 +348,7 @@ impl Evaluation {
     }
 }
 
-fn children<'a>(value: &'a Value) -> impl Iterator<Item = Found<'a>> {
+fn children(value: &Value) -> impl Iterator<Item = Found<'_>> {
     let (items, entries) = match value {
         Value::Array(items) => (Some(items), None),
         Value::Object(entries) => (None, Some(entries)),

@@ -1,4 +1,4 @@
-//! JSONPath in the dialect of `kubectl` and of the feedback rules of Open Cluster Management
+//! `JSONPath` in the dialect of `kubectl` and of the feedback rules of Open Cluster Management
 //! (client-go, `util/jsonpath`, with missing keys allowed).
 //!
 //! A path is compiled once by [`JsonPath::parse`] and kept; [`JsonPath::eval`] borrows from the
@@ -58,12 +58,12 @@ enum Step {
     Recursive,
     Slice(Slice),
     Filter {
-        left: Vec<Step>,
+        left: Vec<Self>,
         operator: Operator,
-        right: Vec<Step>,
+        right: Vec<Self>,
     },
-    Exists(Vec<Step>),
-    Union(Vec<Vec<Step>>),
+    Exists(Vec<Self>),
+    Union(Vec<Vec<Self>>),
     Range,
     End,
     /// A bare word that means nothing: an error when it is reached, not before.

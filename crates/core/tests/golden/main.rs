@@ -1,6 +1,14 @@
 //! The records of the Go reference in `tests/golden`, each as a case; see its README for the
 //! meaning of the fields and flags.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "all of this is test code; the exemption in clippy.toml covers test functions only"
+)]
+
+mod conditions;
+mod feedback;
 mod jsonpath;
 
 use serde_json::Value;

@@ -1,0 +1,301 @@
+//! Which values a work reports of its live objects (`ocm`: `pkg/work/spoke/statusfeedback`).
+//!
+//! The feedback rules of a manifest are compiled once for each work spec into a
+//! [`FeedbackPlan`]; each look at the object then evaluates the plan and gives the values, and the
+//! errors beside them: a path that fails does not hide the values of the others.
+//!
+//! Differs from upstream: a value whose name was used before is left out with an error, since the
+//! API server would refuse the whole status over it; values that would show data of a Secret are
+//! refused; more kinds have well-known values.
+
+mod secret;
+mod well_known;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use muster_api::constants::{
+    NO_STATUS_FEEDBACK_SYNCED, STATUS_FEEDBACK_SYNC_FAILED, STATUS_FEEDBACK_SYNCED,
+    STATUS_FEEDBACK_SYNCED_REASON,
+};
+use muster_api::work::{FeedBackType, FeedbackRule, FeedbackValue, FieldValue, ManifestCondition};
+use serde_json::Value;
+
+use crate::conditions::{self, Status};
+use crate::go_format::{Numeric, write_json, write_json_list};
+use crate::jsonpath::{Found, JsonPath, Matches};
+use crate::manifest::Gvk;
+use secret::SecretGuard;
+
+/// The feedback rules of a manifest, compiled.
+#[derive(Debug, Clone, Default)]
+pub struct FeedbackPlan {
+    rules: Vec<Rule>,
+}
+
+#[derive(Debug, Clone)]
+enum Rule {
+    WellKnown,
+    Paths(Vec<Wanted>),
+    /// A rule of a type that this version does not know gives nothing and no error, as upstream.
+    Unrecognized,
+}
+
+/// A value to report.
+#[derive(Debug, Clone)]
+struct Wanted {
+    name: String,
+    /// The API version that the object has to have; empty for any.
+    version: String,
+    /// What is wrong with the path is reported at each evaluation.
+    path: Result<JsonPath, String>,
+    /// Several matches always mean the first one.
+    first_only: bool,
+}
+
+/// Settings of the agent that change how values are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FeedbackLimits {
+    /// Report lists, objects and fractions as raw JSON, too (upstream's feature gate
+    /// `RawFeedbackJsonString`).
+    pub raw_json: bool,
+    /// Longest raw JSON, in bytes (upstream's flag `--max-json-raw-length`). The CRD of works
+    /// admits 1,024.
+    pub max_json_raw_bytes: usize,
+}
+
+impl Default for FeedbackLimits {
+    fn default() -> Self {
+        Self {
+            raw_json: false,
+            max_json_raw_bytes: 1024,
+        }
+    }
+}
+
+/// What one look at an object gave.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Feedback {
+    /// The values, in the order of the rules; each name once.
+    pub values: Vec<FeedbackValue>,
+    /// What could not be reported, in the same order; each text once.
+    pub errors: Vec<String>,
+}
+
+impl FeedbackPlan {
+    /// Compiles the rules. A bad path costs only its own value.
+    pub fn compile(rules: &[FeedbackRule]) -> Self {
+        let compile_rule = |rule: &FeedbackRule| match rule.type_ {
+            FeedBackType::WellKnownStatus => Rule::WellKnown,
+            FeedBackType::JsonPaths => Rule::Paths(
+                rule.json_paths
+                    .iter()
+                    .map(|wanted| Wanted {
+                        name: wanted.name.clone(),
+                        version: wanted.version.clone(),
+                        path: JsonPath::parse(&wanted.path).map_err(|error| {
+                            let (path, name) = (&wanted.path, &wanted.name);
+                            format!(
+                                "failed to parse json path {path} of {name} with error: {error}"
+                            )
+                        }),
+                        first_only: false,
+                    })
+                    .collect(),
+            ),
+            FeedBackType::Unrecognized(_) => Rule::Unrecognized,
+        };
+        Self {
+            rules: rules.iter().map(compile_rule).collect(),
+        }
+    }
+
+    /// No rule at all: nothing is to be reported.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Reads the values of a live object.
+    pub fn evaluate(&self, object: &Value, limits: FeedbackLimits) -> Feedback {
+        let gvk = Gvk::of(object);
+        let mut evaluation = Evaluation {
+            object,
+            version: gvk.version,
+            limits,
+            secret: SecretGuard::of(object, gvk),
+            feedback: Feedback::default(),
+        };
+        for rule in &self.rules {
+            match rule {
+                Rule::WellKnown => match well_known::values_of(gvk) {
+                    Some(values) => evaluation.read_all(values),
+                    None => evaluation.fail(format!(
+                        "cannot find the wellknown statuses for resource with gvk {gvk}"
+                    )),
+                },
+                Rule::Paths(wanted) => evaluation.read_all(wanted),
+                Rule::Unrecognized => {}
+            }
+        }
+        evaluation.feedback
+    }
+}
+
+struct Evaluation<'o> {
+    object: &'o Value,
+    version: &'o str,
+    limits: FeedbackLimits,
+    secret: Option<SecretGuard>,
+    feedback: Feedback,
+}
+
+impl Evaluation<'_> {
+    fn read_all(&mut self, wanted: &[Wanted]) {
+        for wanted in wanted {
+            match self.read(wanted) {
+                Ok(None) => {}
+                Ok(Some(_))
+                    if self
+                        .feedback
+                        .values
+                        .iter()
+                        .any(|known| known.name == wanted.name) =>
+                {
+                    self.fail(format!(
+                        "the value name {} is used more than once",
+                        wanted.name
+                    ));
+                }
+                Ok(Some(value)) => {
+                    self.feedback.values.push(FeedbackValue {
+                        name: wanted.name.clone(),
+                        value,
+                    });
+                }
+                Err(error) => self.fail(error),
+            }
+        }
+    }
+
+    fn fail(&mut self, error: String) {
+        if !self.feedback.errors.contains(&error) {
+            self.feedback.errors.push(error);
+        }
+    }
+
+    fn read(&self, wanted: &Wanted) -> Result<Option<FieldValue>, String> {
+        let name = &wanted.name;
+        if !wanted.version.is_empty() && wanted.version != self.version {
+            return Err(format!(
+                "version set in the path {name} is not matched for the related resource"
+            ));
+        }
+        let path = wanted.path.as_ref().map_err(Clone::clone)?;
+        let found = path.eval(self.object);
+        if let Some(secret) = &self.secret
+            && secret.shows_in(&found, path)
+        {
+            return Err(format!("the value for {name} would show data of a secret"));
+        }
+        let blocks = found
+            .map_err(|error| format!("failed to find value for {name} with error: {error}"))?;
+        field_value(name, &blocks, wanted.first_only, self.limits)
+    }
+}
+
+/// Converts what a path found. Only the first block of a path counts.
+fn field_value(
+    name: &str,
+    blocks: &[Matches<'_>],
+    first_only: bool,
+    limits: FeedbackLimits,
+) -> Result<Option<FieldValue>, String> {
+    let Some((matches, first)) = blocks
+        .first()
+        .and_then(|block| Some((block, *block.first()?)))
+    else {
+        return Ok(None);
+    };
+    let several = !first_only && (blocks.len() > 1 || matches.len() > 1);
+    if limits.raw_json && several {
+        let mut json = String::new();
+        write_json_list(&mut json, matches.iter().map(|found| found.value()));
+        return raw_json(name, json, limits).map(Some);
+    }
+    match first.value() {
+        Value::Null => Ok(None),
+        Value::String(text) => Ok(Some(FieldValue::string(text))),
+        Value::Bool(flag) => Ok(Some(FieldValue::boolean(*flag))),
+        Value::Number(number)
+            if let (Numeric::Integer(integer), Found::Object(_)) = (number.into(), first) =>
+        {
+            Ok(Some(FieldValue::integer(integer)))
+        }
+        value if limits.raw_json => {
+            let mut json = String::new();
+            write_json(&mut json, value);
+            raw_json(name, json, limits).map(Some)
+        }
+        _ => Err(format!(
+            "the type {} of the value for {name} is not found",
+            first.go_type()
+        )),
+    }
+}
+
+fn raw_json(name: &str, json: String, limits: FeedbackLimits) -> Result<FieldValue, String> {
+    let most = limits.max_json_raw_bytes;
+    if json.len() > most {
+        return Err(format!(
+            "the length of returned json raw string for name {name} is larger than the maximum length {most}"
+        ));
+    }
+    Ok(FieldValue::json_raw(json))
+}
+
+/// Puts what a look at the object gave into the status of its manifest; says whether the status
+/// changed.
+///
+/// Without rules the values of earlier rules vanish. When values change, the condition's
+/// transition time moves even though it stays True, so that a reader sees when.
+pub fn record(
+    status: &mut ManifestCondition,
+    plan: &FeedbackPlan,
+    feedback: Feedback,
+    now: Timestamp,
+) -> bool {
+    let condition = feedback_condition(plan, &feedback, now);
+    if status.status_feedback.values == feedback.values {
+        return conditions::set(&mut status.conditions, condition);
+    }
+    status.status_feedback.values = feedback.values;
+    conditions::replace(&mut status.conditions, condition);
+    true
+}
+
+/// The condition `StatusFeedbackSynced` of a manifest.
+pub fn feedback_condition(plan: &FeedbackPlan, feedback: &Feedback, now: Timestamp) -> Condition {
+    let (status, reason, message) = match feedback.errors.as_slice() {
+        _ if plan.is_empty() => (Status::True, NO_STATUS_FEEDBACK_SYNCED, String::new()),
+        [] => (Status::True, STATUS_FEEDBACK_SYNCED_REASON, String::new()),
+        errors => (
+            Status::False,
+            STATUS_FEEDBACK_SYNC_FAILED,
+            format!(
+                "Sync status feedback failed with error {}",
+                join_errors(errors)
+            ),
+        ),
+    };
+    conditions::new(STATUS_FEEDBACK_SYNCED, status, reason, message, None, now)
+}
+
+/// Several errors in one text, as Go's aggregate prints them.
+pub fn join_errors(errors: &[String]) -> String {
+    match errors {
+        [error] => error.clone(),
+        errors => format!("[{}]", errors.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests;
