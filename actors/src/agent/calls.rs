@@ -1,0 +1,249 @@
+//! Requests to one API server, with a time limit and errors that say what to do next.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::Request;
+use kube::Client;
+use kube::core::Status;
+use serde::de::DeserializeOwned;
+
+/// How long one request may take. An API server answers even a slow admission chain (its own limit
+/// is 10 s a webhook) within this; a half-open connection never would.
+const REQUEST_LIMIT: Duration = Duration::from_secs(30);
+
+/// Why a request had no success. The texts end up in conditions that everyone on the hub can read:
+/// they hold what the server said or how the connection failed, and no credentials.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ApiError {
+    /// The server refused.
+    #[error("{}", refusal(.0))]
+    Refused(Box<Status>),
+    /// No answer, since no connection could be made or it broke.
+    #[error("the API server cannot be reached: {0}")]
+    Unreachable(String),
+    /// No answer in time.
+    #[error("the API server cannot be reached: no answer within {} s", .0.as_secs())]
+    TimedOut(Duration),
+    /// This client cannot log in; details may hold secrets and stay here.
+    #[error("the client cannot authenticate to the API server")]
+    Login,
+    /// The request could not be built, or the answer not be read.
+    #[error("{0}")]
+    Malformed(String),
+}
+
+/// What a refusal says; some proxies and old servers answer without a text.
+fn refusal(status: &Status) -> String {
+    match (status.message.trim(), status.reason.trim()) {
+        ("", "") => format!("the API server answered with HTTP status {}", status.code),
+        ("", reason) => reason.to_owned(),
+        (message, _) => message.to_owned(),
+    }
+}
+
+impl ApiError {
+    /// The object does not exist, or its type does not.
+    pub fn is_not_found(&self) -> bool {
+        self.code() == Some(404)
+    }
+
+    /// What does not exist is the namespace that the object is to be in.
+    pub fn is_missing_namespace(&self) -> bool {
+        let Self::Refused(status) = self else {
+            return false;
+        };
+        let details = status.details.as_ref();
+        self.is_not_found() && details.is_some_and(|details| details.kind == "namespaces")
+    }
+
+    /// The object has changed since it was read (not: it exists already).
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Refused(status) if status.code == 409 && !exists(status))
+    }
+
+    /// An object of this name exists.
+    pub fn is_already_exists(&self) -> bool {
+        matches!(self, Self::Refused(status) if status.code == 409 && exists(status))
+    }
+
+    /// The server was not reached, so that further requests are of no use for now.
+    pub const fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::TimedOut(_) | Self::Login)
+    }
+
+    /// How long the server asks to be left alone.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let Self::Refused(status) = self else {
+            return None;
+        };
+        let seconds = status.details.as_ref()?.retry_after_seconds;
+        (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+    }
+
+    fn code(&self) -> Option<u16> {
+        match self {
+            Self::Refused(status) => Some(status.code),
+            _ => None,
+        }
+    }
+}
+
+fn exists(status: &Status) -> bool {
+    status.reason == "AlreadyExists"
+}
+
+impl From<kube::Error> for ApiError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::Refused(status),
+            // The output of a credential plugin is part of these texts.
+            kube::Error::Auth(_) => Self::Login,
+            kube::Error::Service(error) => Self::Unreachable(innermost(error.as_ref())),
+            kube::Error::HyperError(error) => Self::Unreachable(innermost(&error)),
+            other => Self::Malformed(other.to_string()),
+        }
+    }
+}
+
+impl From<kube::core::request::Error> for ApiError {
+    fn from(error: kube::core::request::Error) -> Self {
+        Self::Malformed(innermost(&error))
+    }
+}
+
+/// The text of the first cause: "Connection refused" tells more than "client error (Connect)".
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+/// Sends requests to one API server. Cheap to clone.
+#[derive(Clone)]
+pub struct Calls(Client);
+
+impl fmt::Debug for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Calls")
+    }
+}
+
+impl Calls {
+    /// Uses `client`.
+    pub const fn new(client: Client) -> Self {
+        Self(client)
+    }
+
+    /// The client, for requests that are not made here.
+    pub fn client(&self) -> Client {
+        self.0.clone()
+    }
+
+    /// Sends what the builder made and reads the answer as `T`.
+    pub async fn send<T: DeserializeOwned>(
+        &self,
+        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<T, ApiError> {
+        let request = request?;
+        within_limit(self.0.request(request)).await
+    }
+
+    /// Sends a delete, whose answer is the object or a status.
+    pub async fn delete(
+        &self,
+        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<(), ApiError> {
+        let request = request?;
+        within_limit(self.0.request::<serde::de::IgnoredAny>(request)).await?;
+        Ok(())
+    }
+}
+
+/// Bounds a request in time.
+pub async fn within_limit<T>(
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<T, ApiError> {
+    match tokio::time::timeout(REQUEST_LIMIT, request).await {
+        Ok(answer) => answer.map_err(ApiError::from),
+        Err(_) => Err(ApiError::TimedOut(REQUEST_LIMIT)),
+    }
+}
+
+/// Turns the answer that an object does not exist into `None`.
+pub fn if_found<T>(answer: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
+    match answer {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(json: serde_json::Value) -> ApiError {
+        ApiError::Refused(Box::new(serde_json::from_value(json).unwrap()))
+    }
+
+    #[test]
+    fn a_conflict_and_an_existing_object_are_told_apart() {
+        let conflict = refused(serde_json::json!({"code": 409, "reason": "Conflict"}));
+        assert!(conflict.is_conflict() && !conflict.is_already_exists());
+        let exists = refused(serde_json::json!({"code": 409, "reason": "AlreadyExists"}));
+        assert!(exists.is_already_exists() && !exists.is_conflict());
+    }
+
+    #[test]
+    fn a_refusal_always_has_a_text() {
+        for (json, text) in [
+            (serde_json::json!({"code": 403, "message": "no", "reason": "Forbidden"}), "no"),
+            (serde_json::json!({"code": 403, "reason": "Forbidden"}), "Forbidden"),
+            (serde_json::json!({"code": 502}), "the API server answered with HTTP status 502"),
+        ] {
+            assert_eq!(refused(json).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn the_wish_of_a_throttling_server_is_read() {
+        let throttled = refused(serde_json::json!({
+            "code": 429, "message": "slow down", "details": {"retryAfterSeconds": 7},
+        }));
+        assert_eq!(throttled.retry_after(), Some(Duration::from_secs(7)));
+        assert_eq!(refused(serde_json::json!({"code": 429})).retry_after(), None);
+    }
+
+    #[tokio::test]
+    async fn a_refused_connection_is_told_by_its_cause() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        let url = format!("http://127.0.0.1:{port}").parse().unwrap();
+        let client = Client::try_from(kube::Config::new(url)).unwrap();
+        let request = kube::core::Request::new("/api").get("v1", &Default::default());
+        let error = Calls::new(client)
+            .send::<serde_json::Value>(request)
+            .await
+            .unwrap_err();
+        assert!(error.is_unreachable(), "{error:?}");
+        assert!(
+            error.to_string().starts_with("the API server cannot be reached: Connection refused"),
+            "{error}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_without_an_answer_ends_in_time() {
+        let error = within_limit(std::future::pending::<kube::Result<()>>())
+            .await
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the API server cannot be reached: no answer within 30 s"
+        );
+    }
+}

@@ -1,0 +1,275 @@
+//! `ClusterAgent`: which works the cluster has.
+//!
+//! It watches the cluster's namespace on the hub and has one [`ManifestWork`] actor for each work
+//! there. Each state of a work goes to its actor, the newest always arriving; works that are gone,
+//! also those that went while the watch was down, have their actors stopped. After a restart it
+//! lists again and keeps the actors it has.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{
+    Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message,
+    MessageResult, ResponseActFuture, SpawnHandle, StreamHandler, Supervised, fut::wrap_future,
+};
+use futures::future::join_all;
+use kube::Api;
+use kube::runtime::watcher;
+use serde::Serialize;
+use tracing::{info, warn};
+
+use super::reconcile::Env;
+use super::work::{RawWork, Work};
+use super::{AgentDeps, AgentSettings, ManifestWork, SettingsChanged, WorkChanged, metrics};
+use crate::supervision::{Outbox, Snapshot, Stop, stop, tell};
+use crate::watching::{Seen, watch};
+
+/// How long the actor of a work may take to end. It cancels what it does, so this is only
+/// reached when the arbiter itself is stuck.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+
+/// Pause before messages that did not fit are tried again.
+const FLUSH_AFTER: Duration = Duration::from_millis(50);
+
+/// Replaces the settings of the agent; takes effect at once.
+#[derive(Debug, Clone, Message)]
+#[rtype(result = "()")]
+pub struct ChangeSettings(pub AgentSettings);
+
+/// What the agent of a cluster shows of itself.
+#[derive(Debug, Clone, Serialize)]
+pub struct ClusterAgentState {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Works that have an actor.
+    pub works: usize,
+    /// Whether the works on the hub have been listed.
+    pub synced: bool,
+}
+
+/// The actor of a work, from the side of its owner.
+#[derive(Debug)]
+enum Child {
+    Running(Addr<ManifestWork>),
+    /// It was told to stop; should the work come back meanwhile, this is its state.
+    Stopping(Option<Work>),
+}
+
+/// The actor of one managed cluster.
+#[derive(Debug)]
+pub struct ClusterAgent {
+    deps: AgentDeps,
+    env: Arc<Env>,
+    children: HashMap<Arc<str>, Child>,
+    /// States that an actor had no room for.
+    outbox: Outbox<Arc<str>, WorkChanged>,
+    flushing: bool,
+    works: Option<SpawnHandle>,
+    /// The works named by the list under way.
+    listing: Option<HashSet<Arc<str>>>,
+    synced: bool,
+}
+
+impl ClusterAgent {
+    pub(super) fn new(deps: AgentDeps) -> Self {
+        let env = Arc::new(Env::new(&deps));
+        Self {
+            deps,
+            env,
+            children: HashMap::new(),
+            outbox: Outbox::default(),
+            flushing: false,
+            works: None,
+            listing: None,
+            synced: false,
+        }
+    }
+
+    fn child(&self, name: &Arc<str>) -> Option<Addr<ManifestWork>> {
+        match self.children.get(name) {
+            Some(Child::Running(addr)) => Some(addr.clone()),
+            _ => None,
+        }
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Addr<ManifestWork>> {
+        self.children.values().filter_map(|child| match child {
+            Child::Running(addr) => Some(addr),
+            Child::Stopping(_) => None,
+        })
+    }
+
+    fn work_seen(&mut self, work: Work, ctx: &mut Context<Self>) {
+        let name = Arc::clone(&work.name);
+        if let Some(listed) = &mut self.listing {
+            listed.insert(Arc::clone(&name));
+        }
+        match self.children.get_mut(&name) {
+            Some(Child::Running(addr)) => {
+                self.outbox.tell(name, addr, WorkChanged(work));
+                self.flush_later(ctx);
+            }
+            Some(Child::Stopping(next)) => *next = Some(work),
+            None => self.start_child(work),
+        }
+    }
+
+    fn start_child(&mut self, work: Work) {
+        let name = Arc::clone(&work.name);
+        let actor = ManifestWork::new(Arc::clone(&self.env), self.deps.io.clone(), work);
+        let label = format!("{}/{name}", self.deps.cluster);
+        let addr = self.deps.registry.start("ManifestWork", label, actor);
+        self.children.insert(name, Child::Running(addr));
+        metrics::works(&self.deps.cluster, self.children.len());
+    }
+
+    fn stop_child(&mut self, name: Arc<str>, ctx: &mut Context<Self>) {
+        self.outbox.forget(&name);
+        let Some(child) = self.children.get_mut(&name) else {
+            return;
+        };
+        let addr = match std::mem::replace(child, Child::Stopping(None)) {
+            Child::Running(addr) => addr,
+            Child::Stopping(_) => return,
+        };
+        ctx.spawn(
+            wrap_future::<_, Self>(async move { stop(&addr, STOP_LIMIT).await }).map(
+                move |in_time, actor, _| {
+                    if !in_time {
+                        warn!(cluster = actor.deps.cluster, work = %name, "work did not stop");
+                    }
+                    actor.child_stopped(&name);
+                },
+            ),
+        );
+    }
+
+    fn child_stopped(&mut self, name: &Arc<str>) {
+        if let Some(Child::Stopping(Some(work))) = self.children.remove(name) {
+            self.start_child(work);
+        }
+        if self.children.is_empty() {
+            self.env.spoke.idle();
+        }
+        metrics::works(&self.deps.cluster, self.children.len());
+    }
+
+    /// Ends a list: what it did not name is gone.
+    fn listed(&mut self, ctx: &mut Context<Self>) {
+        let listed = self.listing.take().unwrap_or_default();
+        let gone: Vec<_> = self
+            .children
+            .keys()
+            .filter(|name| !listed.contains(*name))
+            .cloned()
+            .collect();
+        for name in gone {
+            self.stop_child(name, ctx);
+        }
+        if !self.synced {
+            info!(cluster = self.deps.cluster, works = listed.len(), "works listed");
+        }
+        self.synced = true;
+    }
+
+    fn flush_later(&mut self, ctx: &mut Context<Self>) {
+        if self.outbox.is_empty() || self.flushing {
+            return;
+        }
+        self.flushing = true;
+        ctx.run_later(FLUSH_AFTER, |actor, ctx| {
+            actor.flushing = false;
+            let mut outbox = std::mem::take(&mut actor.outbox);
+            outbox.flush(|name| actor.child(name));
+            actor.outbox = outbox;
+            actor.flush_later(ctx);
+        });
+    }
+}
+
+impl Actor for ClusterAgent {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        let health = self.deps.health.stream(format!("{} works", self.deps.cluster));
+        let api: Api<RawWork> = Api::namespaced(self.deps.hub.clone(), &self.deps.cluster);
+        let works = watch(&self.deps.io, api, watcher::Config::default(), health, Work::from);
+        self.works = Some(ctx.add_stream(works));
+    }
+}
+
+impl Supervised for ClusterAgent {
+    fn restarting(&mut self, _: &mut Self::Context) {
+        // The actors of works live on; those that were being stopped lost who waits for that.
+        self.children.retain(|_, child| matches!(child, Child::Running(_)));
+        self.outbox = Outbox::default();
+        self.flushing = false;
+        self.works = None;
+        self.listing = None;
+        self.synced = false;
+    }
+}
+
+impl StreamHandler<Seen<Work>> for ClusterAgent {
+    fn handle(&mut self, seen: Seen<Work>, ctx: &mut Self::Context) {
+        match seen {
+            Seen::Listing => self.listing = Some(HashSet::new()),
+            Seen::Item(work) | Seen::Changed(work) => self.work_seen(work, ctx),
+            Seen::Listed => self.listed(ctx),
+            Seen::Gone(work) => self.stop_child(work.name, ctx),
+        }
+    }
+
+    /// The stream ends only with the runtime.
+    fn finished(&mut self, _: &mut Self::Context) {}
+}
+
+impl Handler<ChangeSettings> for ClusterAgent {
+    type Result = ();
+
+    fn handle(&mut self, ChangeSettings(settings): ChangeSettings, _: &mut Self::Context) {
+        self.env.change_settings(settings);
+        for addr in self.running() {
+            // One that has no room polls once more at its old pace.
+            let _ = tell(addr, SettingsChanged);
+        }
+    }
+}
+
+impl Handler<Snapshot> for ClusterAgent {
+    type Result = MessageResult<Snapshot>;
+
+    fn handle(&mut self, _: Snapshot, _: &mut Self::Context) -> Self::Result {
+        Snapshot::of(&ClusterAgentState {
+            cluster: self.deps.cluster.clone(),
+            works: self.running().count(),
+            synced: self.synced,
+        })
+    }
+}
+
+/// First the watch, so that no work starts any more, then the works, then itself.
+impl Handler<Stop> for ClusterAgent {
+    type Result = ResponseActFuture<Self, ()>;
+
+    fn handle(&mut self, _: Stop, ctx: &mut Self::Context) -> Self::Result {
+        if let Some(works) = self.works.take() {
+            ctx.cancel_future(works);
+        }
+        for child in self.children.values_mut() {
+            if let Child::Stopping(next) = child {
+                *next = None;
+            }
+        }
+        let children: Vec<_> = self.running().cloned().collect();
+        let stopped = async move {
+            join_all(children.iter().map(|addr| stop(addr, STOP_LIMIT))).await;
+        };
+        Box::pin(wrap_future::<_, Self>(stopped).map(|(), actor, ctx| {
+            actor.children.clear();
+            metrics::works(&actor.deps.cluster, 0);
+            ctx.stop();
+        }))
+    }
+}

@@ -1,0 +1,339 @@
+//! What a pass does with one manifest.
+
+use std::sync::Arc;
+
+use muster_api::conditions as read;
+use muster_api::constants::MANIFEST_APPLIED;
+use muster_api::work::{AppliedManifestResourceMeta, ManifestResourceMeta};
+use muster_core::apply::{Desired, History};
+use muster_core::availability::is_identified;
+use muster_core::feedback::FeedbackPlan;
+use muster_core::manifest::{ManifestError, ParsedManifest};
+use muster_core::manifest_config::{EffectiveConfig, find_config};
+use muster_core::ownership::{ObjectId, Owner, OwnerChange, owned_by_the_work};
+use serde_json::Value;
+
+use super::apply::{ApplyError, Strategy, apply};
+use super::calls::ApiError;
+use super::metrics;
+use super::reconcile::Pass;
+use super::rest_mapper::MapError;
+use super::spoke::Target;
+use super::status::{ManifestReport, Seen};
+
+/// What a manifest means for the record of applied objects.
+#[derive(Debug)]
+pub(super) enum Tracked {
+    /// This object exists.
+    Object(AppliedManifestResourceMeta),
+    /// It names no object that exists.
+    Absent,
+    /// It is not known which object it is for, or whether that exists.
+    Unresolved,
+}
+
+/// What came of one manifest.
+#[derive(Debug)]
+pub(super) struct Object {
+    pub(super) report: ManifestReport,
+    pub(super) tracked: Tracked,
+}
+
+/// What was found of the object.
+enum Live {
+    Found(Value),
+    NotFound,
+    Failed(String),
+    /// Nobody looked, since it is not known where.
+    Unidentified,
+}
+
+impl Pass<'_> {
+    /// Applies one manifest and looks at its object. Never fails as a whole: what goes wrong is
+    /// in the report, and what may come right is in [`Pass::wishes`].
+    pub(super) async fn manifest(
+        &mut self,
+        ordinal: usize,
+        parsed: Result<ParsedManifest, ManifestError>,
+        owner: Result<&Owner, &ApplyError>,
+    ) -> Object {
+        let mut meta = ManifestResourceMeta {
+            ordinal: i32::try_from(ordinal).unwrap_or(i32::MAX),
+            ..ManifestResourceMeta::default()
+        };
+        let parsed = match parsed {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                let error = Err(error.to_string());
+                return self.object(meta, error, Live::Unidentified, Tracked::Unresolved);
+            }
+        };
+        let gvk = parsed.gvk();
+        meta.group = gvk.group.to_owned();
+        meta.version = gvk.version.to_owned();
+        meta.kind = gvk.kind.to_owned();
+        meta.namespace = parsed.namespace().to_owned();
+        meta.name = parsed.name().to_owned();
+        if let Err(error) = parsed.check_name() {
+            // Such a manifest can never have been applied.
+            let error = Err(error.to_string());
+            return self.object(meta, error, Live::Unidentified, Tracked::Absent);
+        }
+        if let Err(error) = owner {
+            return self.given_up(meta, error);
+        }
+        if let Some(lost) = self.lost.clone() {
+            return self.given_up(meta, &lost.into());
+        }
+
+        let mapping = match self.env.spoke.mapper.find(gvk).await {
+            Ok(mapping) => mapping,
+            Err(error) => return self.unmapped(meta, error),
+        };
+        meta.resource = mapping.resource;
+        if !mapping.namespaced {
+            meta.namespace.clear();
+        } else if meta.namespace.is_empty() {
+            let error = ApplyError::NoNamespace(meta.kind.clone());
+            return self.object(meta, Err(error.to_string()), Live::NotFound, Tracked::Absent);
+        }
+
+        let key = key_of(&meta);
+        let config = find_config(&self.spec.manifest_configs, id_of(&meta));
+        let wanted = self.wanted(&meta, config, &key, parsed, mapping.namespaced);
+        let (applied, live) = match (wanted, owner) {
+            (Ok(Some((strategy, desired))), Ok(owner)) => {
+                self.write(&meta, &key, strategy, &desired, owner).await
+            }
+            (Ok(_), _) => (Ok(()), None),
+            (Err(error), _) => (Err(error), None),
+        };
+        let live = match live {
+            Some(live) => Live::Found(live),
+            None => self.look_up(&meta).await,
+        };
+        let tracked = match &live {
+            Live::Found(object) => Tracked::Object(record_of(&meta, object)),
+            Live::NotFound => Tracked::Absent,
+            Live::Failed(_) | Live::Unidentified => Tracked::Unresolved,
+        };
+        let applied = applied.map_err(|error| error.to_string());
+        let mut object = self.object(meta, applied, live, tracked);
+        let rules = config.condition_rules.iter();
+        object.report.rule_conditions = rules.map(|rule| rule.condition.clone()).collect();
+        object
+    }
+
+    /// Decides whether the manifest is to be written, and how; `None` leaves the object alone.
+    fn wanted(
+        &mut self,
+        meta: &ManifestResourceMeta,
+        config: EffectiveConfig<'_>,
+        key: &str,
+        parsed: ParsedManifest,
+        namespaced: bool,
+    ) -> Result<Option<(Strategy, Desired)>, ApplyError> {
+        let ordinal = parsed.ordinal;
+        if !config.feedback_rules.is_empty() {
+            let plan = || Arc::new(FeedbackPlan::compile(config.feedback_rules));
+            self.memory.plans.entry(ordinal).or_insert_with(plan);
+        }
+        if !self.objects.insert(key.into()) {
+            return Err(ApplyError::Duplicate {
+                namespace: meta.namespace.clone(),
+                name: meta.name.clone(),
+                api_version: parsed.api_version().to_owned(),
+                kind: meta.kind.clone(),
+            });
+        }
+        if self.is_complete(meta) {
+            return Ok(None);
+        }
+        if self.spec.executor.is_some() {
+            return Err(ApplyError::Executor);
+        }
+        match Strategy::try_from(config.strategy())? {
+            Strategy::ReadOnly => Ok(None),
+            strategy => Ok(Some((strategy, Desired::new(parsed, namespaced)?))),
+        }
+    }
+
+    /// Writes the object if it needs it. Returns the object, unless that is not known.
+    async fn write(
+        &mut self,
+        meta: &ManifestResourceMeta,
+        key: &str,
+        strategy: Strategy,
+        desired: &Desired,
+        owner: &Owner,
+    ) -> (Result<(), ApplyError>, Option<Value>) {
+        let owned = owned_by_the_work(self.spec.delete_option.as_ref(), id_of(meta));
+        let owner = OwnerChange::new(owner.clone(), owned);
+        let history = match self.memory.applied.get(key) {
+            Some(last) => History::Applied(last),
+            None if self.applied_before(meta) => History::AppliedBefore,
+            None => History::Unapplied,
+        };
+        let target = Target::from(meta);
+        let outcome = apply(&self.env.spoke, target, strategy, desired, &owner, history).await;
+        match outcome {
+            Ok(applied) => {
+                if let Some(last) = applied.last {
+                    self.memory.applied.insert(key.into(), last);
+                }
+                (Ok(()), Some(applied.live))
+            }
+            Err(error) => {
+                // Whatever was written before no longer tells what the object is.
+                self.memory.applied.remove(key);
+                if error.is_not_found() && !error.is_missing_namespace() {
+                    // The path has gone, most likely with its CRD.
+                    self.env.spoke.mapper.forget(gvk_of(meta)).await;
+                }
+                self.failed(&error);
+                (Err(error.into()), None)
+            }
+        }
+    }
+
+    /// Whether the status says that this generation of the manifest was applied.
+    fn applied_before(&self, meta: &ManifestResourceMeta) -> bool {
+        let generation = self.work.generation;
+        self.before.resource_status.manifests.iter().any(|known| {
+            known.resource_meta == *meta
+                && read::is_true_for(&known.conditions, MANIFEST_APPLIED, generation)
+        })
+    }
+
+    async fn look_up(&mut self, meta: &ManifestResourceMeta) -> Live {
+        if let Some(lost) = &self.lost {
+            return Live::Failed(lost.to_string());
+        }
+        match self.env.spoke.get(Target::from(meta)).await {
+            Ok(Some(object)) => Live::Found(object),
+            Ok(None) => Live::NotFound,
+            Err(error) => {
+                self.failed(&error);
+                Live::Failed(error.to_string())
+            }
+        }
+    }
+
+    /// Wants a failed request tried again, and stops asking a cluster that does not answer.
+    fn failed(&mut self, error: &ApiError) {
+        self.wishes.retry(error);
+        if error.is_unreachable() {
+            self.lost.get_or_insert_with(|| error.clone());
+        }
+    }
+
+    fn unmapped(&mut self, meta: ManifestResourceMeta, error: MapError) -> Object {
+        match &error {
+            MapError::NoKind { .. } => self.wishes.types = true,
+            MapError::Discovery { source, .. } if source.is_unreachable() => {
+                return self.given_up(meta, &source.clone().into());
+            }
+            MapError::Discovery { source, .. } => self.failed(source),
+        }
+        let error = Err(error.to_string());
+        self.object(meta, error, Live::Unidentified, Tracked::Unresolved)
+    }
+
+    /// Reports a manifest that was not tried, since requests to the cluster fail. The resource is
+    /// taken from the former status, so that the entry stays the one of this object.
+    fn given_up(&mut self, mut meta: ManifestResourceMeta, error: &ApplyError) -> Object {
+        if let Some(request) = error.request() {
+            self.failed(request);
+        }
+        let known = self.before.resource_status.manifests.iter().find(|known| {
+            let known = &known.resource_meta;
+            known.ordinal == meta.ordinal
+                && known.group == meta.group
+                && known.version == meta.version
+                && known.kind == meta.kind
+                && known.name == meta.name
+        });
+        if let Some(known) = known {
+            meta = known.resource_meta.clone();
+        }
+        let live = Live::Failed(error.to_string());
+        self.object(meta, Err(error.to_string()), live, Tracked::Unresolved)
+    }
+
+    /// Puts the report together, with feedback from an object that was found.
+    fn object(
+        &self,
+        meta: ManifestResourceMeta,
+        applied: Result<(), String>,
+        live: Live,
+        tracked: Tracked,
+    ) -> Object {
+        let ordinal = usize::try_from(meta.ordinal).unwrap_or(usize::MAX);
+        let mut feedback = None;
+        let seen = match live {
+            Live::Found(object) => {
+                let plan = self.memory.plans.get(&ordinal).cloned().unwrap_or_default();
+                let values = plan.evaluate(&object, self.settings.feedback);
+                if !plan.is_empty() {
+                    metrics::feedback_evaluated(!values.errors.is_empty());
+                }
+                feedback = Some((plan, values));
+                Seen::Found
+            }
+            Live::NotFound => Seen::NotFound,
+            Live::Failed(error) => Seen::Failed(error),
+            Live::Unidentified => Seen::Unidentified,
+        };
+        Object {
+            report: ManifestReport {
+                meta,
+                applied,
+                seen,
+                feedback,
+                rule_conditions: Vec::new(),
+            },
+            tracked,
+        }
+    }
+}
+
+fn id_of(meta: &ManifestResourceMeta) -> ObjectId<'_> {
+    ObjectId {
+        group: &meta.group,
+        resource: &meta.resource,
+        namespace: &meta.namespace,
+        name: &meta.name,
+    }
+}
+
+fn gvk_of(meta: &ManifestResourceMeta) -> muster_core::manifest::Gvk<'_> {
+    muster_core::manifest::Gvk {
+        group: &meta.group,
+        version: &meta.version,
+        kind: &meta.kind,
+    }
+}
+
+/// Names the object, whatever version it is served in.
+fn key_of(meta: &ManifestResourceMeta) -> String {
+    let ManifestResourceMeta {
+        group,
+        resource,
+        namespace,
+        name,
+        ..
+    } = meta;
+    format!("{group}/{resource}/{namespace}/{name}")
+}
+
+fn record_of(meta: &ManifestResourceMeta, object: &Value) -> AppliedManifestResourceMeta {
+    debug_assert!(is_identified(meta), "an object was found, so it has a path");
+    AppliedManifestResourceMeta {
+        group: meta.group.clone(),
+        version: meta.version.clone(),
+        resource: meta.resource.clone(),
+        namespace: meta.namespace.clone(),
+        name: meta.name.clone(),
+        uid: object["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+    }
+}

@@ -1,0 +1,323 @@
+//! `ManifestWork`: when the agent looks at one work.
+//!
+//! Its [`ClusterAgent`](super::ClusterAgent) starts it, tells it each new state of the work, and
+//! stops it when the work is gone. It guarantees that a change is acted on at once, that at most
+//! one pass runs at a time, that changes during a pass lead to exactly one more, and that nothing
+//! is forgotten: what failed is tried again, what is fine is looked at once per poll interval.
+//!
+//! ```text
+//!            WorkChanged, poll, retry
+//!   Idle ───────────────────────────────► Running ──┐ WorkChanged: once more
+//!    ▲                                      │  ▲    │
+//!    └── timers: next poll, maybe a retry ◄─┘  └────┘
+//! ```
+//!
+//! After a restart it knows the work and nothing else, and the first pass finds out the rest: what
+//! was applied is read back from the cluster.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{
+    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, MessageResult,
+    SpawnHandle, Supervised, fut::wrap_future,
+};
+use serde::Serialize;
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use super::metrics::{self, ReconcileResult};
+use super::reconcile::{Env, Memory, Outcome, Wishes, reconcile};
+use super::work::Work;
+use crate::supervision::{Backoff, BackoffPolicy, Io, IoError, Snapshot, Stop};
+
+/// For kinds that the cluster does not have yet. CRDs come and go, and discovery is shared by all
+/// works of the cluster, at most one request a second for each group version.
+const TYPES: BackoffPolicy = BackoffPolicy {
+    first: Duration::from_secs(1),
+    max: Duration::from_secs(5),
+    reset_after: Duration::from_secs(60),
+};
+
+/// For objects that a finalizer holds; upstream's bounds for deletions.
+const PENDING: BackoffPolicy = BackoffPolicy {
+    first: Duration::from_millis(50),
+    max: Duration::from_secs(60),
+    reset_after: Duration::from_secs(300),
+};
+
+/// The work has a new state. Older states than the one known are ignored.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct WorkChanged(pub Work);
+
+/// The agent's settings have changed: the time of the next poll is drawn anew.
+#[derive(Debug, Clone, Copy, Message)]
+#[rtype(result = "()")]
+pub struct SettingsChanged;
+
+/// What the actor of a work shows of itself.
+#[derive(Debug, Clone, Serialize)]
+pub struct ManifestWorkState {
+    /// Generation of the work that is known.
+    pub generation: i64,
+    /// Whether the work is being deleted.
+    pub deleting: bool,
+    /// Whether a pass is under way.
+    pub running: bool,
+    /// Passes that have ended.
+    pub passes: u64,
+    /// How the last one ended.
+    pub last_result: Option<&'static str>,
+    /// What was in its way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+}
+
+/// The actor of one work on one cluster.
+#[derive(Debug)]
+pub struct ManifestWork {
+    env: Arc<Env>,
+    io: Io,
+    /// The newest state known.
+    work: Work,
+    /// What the last pass wants remembered; with the pass while one runs.
+    memory: Memory,
+    running: bool,
+    /// Something was asked for during the pass.
+    again: bool,
+    retry: Option<SpawnHandle>,
+    poll: Option<SpawnHandle>,
+    requests: Backoff,
+    types: Backoff,
+    pending: Backoff,
+    passes: u64,
+    last_result: Option<ReconcileResult>,
+    last_error: Option<String>,
+}
+
+impl ManifestWork {
+    pub(super) fn new(env: Arc<Env>, io: Io, work: Work) -> Self {
+        Self {
+            env,
+            io,
+            work,
+            memory: Memory::default(),
+            running: false,
+            again: false,
+            retry: None,
+            poll: None,
+            requests: Backoff::new(BackoffPolicy::REQUEST),
+            types: Backoff::new(TYPES),
+            pending: Backoff::new(PENDING),
+            passes: 0,
+            last_result: None,
+            last_error: None,
+        }
+    }
+
+    /// Takes a new state of the work; says whether it asks for a pass.
+    fn learn(&mut self, work: Work) -> bool {
+        if work.is_older_than(&self.work) {
+            return false;
+        }
+        let asks = self.work.asks_more(&work);
+        self.work = work;
+        if asks {
+            self.forget_failures();
+        }
+        asks
+    }
+
+    fn forget_failures(&mut self) {
+        self.requests.succeeded();
+        self.types.succeeded();
+        self.pending.succeeded();
+    }
+
+    /// When to look again without a reason from outside; each kind of trouble has its own pace.
+    fn delay(&mut self, wishes: Wishes) -> Option<Duration> {
+        let Wishes {
+            requests,
+            types,
+            pending,
+            after,
+        } = wishes;
+        let mut paced = |wanted: bool, backoff: fn(&mut Self) -> &mut Backoff| {
+            if wanted {
+                Some(backoff(self).failed())
+            } else {
+                backoff(self).succeeded();
+                None
+            }
+        };
+        let soonest = [
+            paced(requests, |actor| &mut actor.requests),
+            paced(types, |actor| &mut actor.types),
+            paced(pending, |actor| &mut actor.pending),
+        ]
+        .into_iter()
+        .flatten()
+        .min();
+        // A server that asks to be left alone is.
+        match (soonest, after) {
+            (Some(soonest), Some(after)) => Some(soonest.max(after)),
+            (soonest, after) => soonest.or(after),
+        }
+    }
+
+    fn run(&mut self, ctx: &mut Context<Self>) {
+        if self.running {
+            self.again = true;
+            return;
+        }
+        if let Some(retry) = self.retry.take() {
+            ctx.cancel_future(retry);
+        }
+        self.running = true;
+        let env = Arc::clone(&self.env);
+        let work = self.work.clone();
+        let memory = std::mem::take(&mut self.memory);
+        let pass = self.io.run(async move {
+            // Never closed; without a permit the pass would only be unbounded.
+            let workers = env.workers();
+            let _permit = workers.acquire().await;
+            let begin = Instant::now();
+            let outcome = reconcile(&env, work, memory).await;
+            metrics::reconciled(outcome.result, begin.elapsed());
+            outcome
+        });
+        ctx.spawn(wrap_future::<_, Self>(pass).map(|outcome, actor, ctx| {
+            actor.finished(outcome, ctx);
+        }));
+    }
+
+    fn finished(&mut self, outcome: Result<Outcome, IoError>, ctx: &mut Context<Self>) {
+        self.running = false;
+        self.passes += 1;
+        let wishes = match outcome {
+            Ok(outcome) => self.settle(outcome),
+            Err(error) => {
+                warn!(work = %self.work.name, %error, "reconcile ended early, retrying");
+                metrics::reconciled(ReconcileResult::Panicked, Duration::ZERO);
+                self.last_result = Some(ReconcileResult::Panicked);
+                self.last_error = Some(error.to_string());
+                Wishes {
+                    requests: true,
+                    ..Wishes::default()
+                }
+            }
+        };
+        let delay = self.delay(wishes);
+        if std::mem::take(&mut self.again) {
+            let pause = self.env.settings().coalesce;
+            self.run_after(pause, ctx);
+        } else if let Some(delay) = delay {
+            self.run_after(delay, ctx);
+        }
+    }
+
+    fn settle(&mut self, outcome: Outcome) -> Wishes {
+        if let Some(error) = &outcome.error {
+            debug!(work = %self.work.name, result = outcome.result.as_str(), error, "reconciled");
+        }
+        self.memory = outcome.memory;
+        self.last_result = Some(outcome.result);
+        self.last_error = outcome.error;
+        // What was written comes back through the watch, too, but later.
+        if let Some(work) = outcome.work
+            && !work.is_older_than(&self.work)
+            && !self.work.asks_more(&work)
+        {
+            self.work = work;
+        }
+        outcome.wishes
+    }
+
+    fn run_after(&mut self, delay: Duration, ctx: &mut Context<Self>) {
+        if let Some(retry) = self.retry.take() {
+            ctx.cancel_future(retry);
+        }
+        self.retry = Some(ctx.run_later(delay, |actor, ctx| {
+            actor.retry = None;
+            actor.run(ctx);
+        }));
+    }
+
+    fn poll_after(&mut self, delay: Duration, ctx: &mut Context<Self>) {
+        if let Some(poll) = self.poll.take() {
+            ctx.cancel_future(poll);
+        }
+        self.poll = Some(ctx.run_later(delay, |actor, ctx| {
+            // A pass under way sees what this one would.
+            if !actor.running {
+                actor.run(ctx);
+            }
+            let next = actor.env.settings().next_poll();
+            actor.poll_after(next, ctx);
+        }));
+    }
+}
+
+impl Actor for ManifestWork {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        // The default mailbox of 16 holds: each message replaces the one before, and the sender
+        // keeps what does not fit.
+        self.run(ctx);
+        let first = self.env.settings().first_poll();
+        self.poll_after(first, ctx);
+    }
+}
+
+impl Supervised for ManifestWork {
+    fn restarting(&mut self, _: &mut Self::Context) {
+        let fresh = Self::new(Arc::clone(&self.env), self.io.clone(), self.work.clone());
+        *self = fresh;
+    }
+}
+
+impl Handler<WorkChanged> for ManifestWork {
+    type Result = ();
+
+    fn handle(&mut self, WorkChanged(work): WorkChanged, ctx: &mut Self::Context) {
+        if self.learn(work) {
+            self.run(ctx);
+        }
+    }
+}
+
+impl Handler<SettingsChanged> for ManifestWork {
+    type Result = ();
+
+    fn handle(&mut self, _: SettingsChanged, ctx: &mut Self::Context) {
+        let next = self.env.settings().first_poll();
+        self.poll_after(next, ctx);
+    }
+}
+
+impl Handler<Snapshot> for ManifestWork {
+    type Result = MessageResult<Snapshot>;
+
+    fn handle(&mut self, _: Snapshot, _: &mut Self::Context) -> Self::Result {
+        Snapshot::of(&ManifestWorkState {
+            generation: self.work.generation,
+            deleting: self.work.deleting,
+            running: self.running,
+            passes: self.passes,
+            last_result: self.last_result.map(ReconcileResult::as_str),
+            last_error: self.last_error.clone(),
+        })
+    }
+}
+
+/// Ends at once: a pass under way is cancelled, as any pass may be by a crash, and the next agent
+/// picks up from what is on the cluster.
+impl Handler<Stop> for ManifestWork {
+    type Result = ();
+
+    fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
+        ctx.stop();
+    }
+}

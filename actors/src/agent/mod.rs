@@ -1,0 +1,93 @@
+//! The agent of a managed cluster: applies the works that the hub has for it, and reports back.
+//!
+//! ```text
+//!  hub: ManifestWorks ──watch──► ClusterAgent ──WorkChanged──► ManifestWork (1 per work)
+//!        ▲                        1 per cluster                     │ one pass at a time, on the
+//!        │                                                          ▼ worker threads
+//!        └───────────── status, finalizer ───────────────────── reconcile ──► spoke API
+//! ```
+//!
+//! | File | What |
+//! |---|---|
+//! | `cluster_agent` | actor: which works there are |
+//! | `manifest_work` | actor: when a work is looked at |
+//! | `reconcile`, `manifest`, `apply`, `deletion` | what one look does |
+//! | `applied_work` | the record on the cluster, removal of objects |
+//! | `status` | from what was seen to the work's status; pure |
+//! | `hub`, `spoke`, `rest_mapper`, `calls` | requests |
+//! | `work` | a work as it is kept |
+//! | `settings`, `metrics` | what operators set and see |
+//!
+//! What to write and what to report is decided in `muster-core`; nothing here decides twice.
+
+mod applied_work;
+mod apply;
+mod calls;
+mod cluster_agent;
+mod deletion;
+mod hub;
+mod manifest;
+mod manifest_work;
+mod metrics;
+mod reconcile;
+mod rest_mapper;
+mod settings;
+mod spoke;
+mod status;
+#[cfg(test)]
+mod tests;
+mod work;
+
+pub use cluster_agent::{ChangeSettings, ClusterAgent, ClusterAgentState};
+pub use manifest_work::{ManifestWork, ManifestWorkState, SettingsChanged, WorkChanged};
+pub use settings::AgentSettings;
+pub use work::Work;
+
+use actix::Addr;
+
+use crate::supervision::{Health, Io, Registry};
+
+/// What the agent of a cluster is made of.
+#[derive(Clone)]
+pub struct AgentDeps {
+    /// Name of the cluster, which is the namespace of its works on the hub.
+    pub cluster: String,
+    /// Where its works are read and written (from `muster-workclient`).
+    pub hub: kube::Client,
+    /// The text that the hub is known by; its hash is part of the names of AppliedManifestWorks.
+    pub hub_id: String,
+    /// Whose AppliedManifestWorks these are; the hub's hash unless set.
+    pub agent_id: Option<String>,
+    /// The managed cluster.
+    pub spoke: kube::Client,
+    /// Settings to begin with; [`ChangeSettings`] replaces them.
+    pub settings: AgentSettings,
+    /// Where requests run.
+    pub io: Io,
+    /// Where its actors are known.
+    pub registry: Registry,
+    /// Where it says whether its streams live: `<cluster> works`, and `<cluster> spoke` while the
+    /// cluster does not answer.
+    pub health: Health,
+}
+
+impl std::fmt::Debug for AgentDeps {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AgentDeps")
+            .field("cluster", &self.cluster)
+            .field("hub_id", &self.hub_id)
+            .field("agent_id", &self.agent_id)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Starts the agent of a cluster on the current arbiter.
+///
+/// It runs until [`Stop`](crate::supervision::Stop), which stops its works first.
+pub fn start(deps: AgentDeps) -> Addr<ClusterAgent> {
+    metrics::describe();
+    let name = deps.cluster.clone();
+    let registry = deps.registry.clone();
+    registry.start("ClusterAgent", name, ClusterAgent::new(deps))
+}

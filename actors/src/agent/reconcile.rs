@@ -1,0 +1,401 @@
+//! What one look at a work does: apply, clean up, report.
+//!
+//! ```text
+//! finalizer ─► record ─► each manifest, in kind order ─► what left the spec ─► status
+//!                          GET, write if needed,          removed, record       one patch,
+//!                          feedback                       updated               if changed
+//! ```
+//!
+//! Upstream does this in three controllers at two paces. Here one pass does all of it, so that
+//! every poll repairs drift, one GET of an object serves both its manifest and its feedback, and
+//! the status has one writer.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use muster_api::conditions as read;
+use muster_api::constants::{MANIFEST_COMPLETE, WORK_APPLIED, WORK_COMPLETE};
+use muster_api::work::{
+    AppliedManifestResourceMeta, AppliedManifestWork, ManifestWorkSpec, ManifestWorkStatus,
+};
+use muster_core::apply::{LastApplied, apply_order};
+use muster_core::feedback::FeedbackPlan;
+use muster_core::manifest::ParsedManifest;
+use muster_core::ownership::{Owner, untracked};
+use tokio::sync::{Semaphore, watch};
+
+use super::applied_work::{self, Identity};
+use super::apply::ApplyError;
+use super::calls::ApiError;
+use super::deletion::{self, Progress};
+use super::hub::Hub;
+use super::manifest::{Object, Tracked};
+use super::metrics::ReconcileResult;
+use super::spoke::Spoke;
+use super::status::{self, ManifestReport};
+use super::work::Work;
+use super::{AgentDeps, AgentSettings};
+
+/// What the works of a cluster share.
+#[derive(Debug)]
+pub(super) struct Env {
+    pub(super) hub: Hub,
+    pub(super) spoke: Spoke,
+    pub(super) identity: Identity,
+    current: watch::Sender<Current>,
+}
+
+/// What can change while the agent runs.
+#[derive(Debug, Clone)]
+struct Current {
+    settings: Arc<AgentSettings>,
+    /// As many permits as there may be reconciles at a time.
+    workers: Arc<Semaphore>,
+}
+
+impl Current {
+    fn new(settings: AgentSettings) -> Self {
+        Self {
+            workers: Arc::new(Semaphore::new(settings.workers.max(1))),
+            settings: Arc::new(settings),
+        }
+    }
+}
+
+impl Env {
+    pub(super) fn new(deps: &AgentDeps) -> Self {
+        let hub_hash = muster_core::applied_work::hub_hash(&deps.hub_id);
+        Self {
+            hub: Hub::new(deps.hub.clone(), &deps.cluster),
+            spoke: Spoke::new(&deps.cluster, deps.spoke.clone(), deps.health.clone()),
+            identity: Identity {
+                agent_id: deps.agent_id.clone().unwrap_or_else(|| hub_hash.clone()),
+                hub_hash,
+            },
+            current: watch::Sender::new(Current::new(deps.settings.clone())),
+        }
+    }
+
+    pub(super) fn settings(&self) -> Arc<AgentSettings> {
+        Arc::clone(&self.current.borrow().settings)
+    }
+
+    pub(super) fn workers(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.current.borrow().workers)
+    }
+
+    /// Passes under way finish under the old settings.
+    pub(super) fn change_settings(&self, settings: AgentSettings) {
+        self.current.send_replace(Current::new(settings));
+    }
+}
+
+/// What a work remembers from pass to pass. All of it can be found out again.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    uid: Arc<str>,
+    generation: i64,
+    /// By object.
+    pub(super) applied: HashMap<Box<str>, LastApplied>,
+    /// Compiled feedback rules by ordinal; manifests without rules have none.
+    pub(super) plans: HashMap<usize, Arc<FeedbackPlan>>,
+}
+
+impl Memory {
+    /// What still holds for this state of the work.
+    fn for_work(mut self, work: &Work) -> Self {
+        if self.uid != work.uid {
+            return Self {
+                uid: Arc::clone(&work.uid),
+                generation: work.generation,
+                ..Self::default()
+            };
+        }
+        if self.generation != work.generation {
+            self.generation = work.generation;
+            self.plans.clear();
+        }
+        self
+    }
+}
+
+/// Reasons to look again before the next poll.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wishes {
+    /// A request failed.
+    pub(super) requests: bool,
+    /// A kind is not there yet.
+    pub(super) types: bool,
+    /// Objects are on their way out.
+    pub(super) pending: bool,
+    /// Not before this, since a server asks for it.
+    pub(super) after: Option<Duration>,
+}
+
+impl Wishes {
+    /// Wants a failed request tried again.
+    pub(super) fn retry(&mut self, error: &ApiError) {
+        self.requests = true;
+        self.after = self.after.max(error.retry_after());
+    }
+}
+
+/// How a pass ended.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    /// The work after the pass; `None` if the hub has it no more.
+    pub(super) work: Option<Work>,
+    pub(super) memory: Memory,
+    pub(super) wishes: Wishes,
+    pub(super) result: ReconcileResult,
+    /// What is in the way, for people.
+    pub(super) error: Option<String>,
+}
+
+impl Outcome {
+    pub(super) fn new(work: Option<Work>, memory: Memory, result: ReconcileResult) -> Self {
+        Self {
+            work,
+            memory,
+            wishes: Wishes::default(),
+            result,
+            error: None,
+        }
+    }
+
+    /// Adds a failed request to `side` (hub or spoke).
+    pub(super) fn failed(mut self, error: &ApiError, side: &str) -> Self {
+        self.result = ReconcileResult::Failed;
+        self.wishes.retry(error);
+        self.error.get_or_insert_with(|| format!("{side}: {error}"));
+        self
+    }
+}
+
+/// Takes one look at a work.
+pub(super) async fn reconcile(env: &Env, work: Work, memory: Memory) -> Outcome {
+    let memory = memory.for_work(&work);
+    if work.deleting {
+        return deletion::run(env, work, memory).await;
+    }
+    let work = if work.has_finalizer() {
+        work
+    } else {
+        match env.hub.add_finalizer(&work).await {
+            Ok(work) => work,
+            Err(error) if error.is_not_found() => {
+                return Outcome::new(None, memory, ReconcileResult::Ok);
+            }
+            Err(error) => {
+                return Outcome::new(Some(work), memory, ReconcileResult::Failed)
+                    .failed(&error, "hub");
+            }
+        }
+    };
+    match work.spec() {
+        Ok(spec) => look(env, work, &spec, memory).await,
+        Err(error) => unreadable(env, work, memory, &error.to_string()).await,
+    }
+}
+
+/// Says that the spec cannot be read. Only a new spec helps, so there is no retry of its own.
+async fn unreadable(env: &Env, work: Work, memory: Memory, error: &str) -> Outcome {
+    let now = Timestamp::now();
+    let compose = |before: &_| status::unreadable(before, error, work.generation, now);
+    let written = env.hub.patch_status(&work, compose).await;
+    let mut outcome = Outcome::new(Some(work), memory, ReconcileResult::Failed);
+    outcome.error = Some(error.to_owned());
+    report(outcome, written)
+}
+
+/// Adds what came of the status patch.
+fn report(mut outcome: Outcome, written: Result<Option<Work>, ApiError>) -> Outcome {
+    match written {
+        Ok(work) => {
+            outcome.work = work;
+            outcome
+        }
+        Err(error) => outcome.failed(&error, "hub"),
+    }
+}
+
+/// Applies the work and reports.
+async fn look(env: &Env, work: Work, spec: &ManifestWorkSpec, memory: Memory) -> Outcome {
+    let record = match applied_work::ensure(&env.spoke, &env.identity, &work).await {
+        Ok(record) if record.metadata.deletion_timestamp.is_some() => {
+            return remove_and_begin_again(env, work, memory, &record).await;
+        }
+        Ok(record) => Ok(record),
+        Err(source) => Err(ApplyError::Record {
+            name: applied_work::name_of(&env.identity, &work.name),
+            source,
+        }),
+    };
+    let before = work.status();
+    let mut pass = Pass {
+        env,
+        work: &work,
+        spec,
+        before: &before,
+        settings: env.settings(),
+        memory,
+        wishes: Wishes::default(),
+        complete: read::is_true(&before.conditions, WORK_COMPLETE),
+        lost: None,
+        objects: HashSet::new(),
+    };
+    let (reports, tracked) = pass.manifests(record.as_ref()).await;
+    let mut error = None;
+    if let Ok(record) = &record
+        && let Err(failed) = pass.clean_up(record, tracked).await
+    {
+        pass.wishes.retry(&failed);
+        error = Some(format!("failed to record the applied objects: {failed}"));
+    }
+    let Pass { memory, wishes, .. } = pass;
+
+    let now = Timestamp::now();
+    let generation = work.generation;
+    let compose = |before: &_| status::compose(before, &reports, generation, now);
+    let written = env.hub.patch_status(&work, compose).await;
+
+    let failed = reports.iter().find_map(|report| report.applied.as_ref().err());
+    let error = error.or_else(|| failed.cloned());
+    let result = match (&error, wishes) {
+        (Some(_), _) => ReconcileResult::Failed,
+        (None, wishes) if wishes == Wishes::default() => ReconcileResult::Ok,
+        (None, _) => ReconcileResult::Pending,
+    };
+    let mut outcome = Outcome::new(Some(work), memory, result);
+    outcome.wishes = wishes;
+    outcome.error = error;
+    report(outcome, written)
+}
+
+/// Somebody deletes the record of a work that is still wanted: its objects go, as for any
+/// deletion of a record, and the next pass begins anew.
+async fn remove_and_begin_again(
+    env: &Env,
+    work: Work,
+    memory: Memory,
+    record: &AppliedManifestWork,
+) -> Outcome {
+    let progress = deletion::remove_record(env, record).await;
+    let mut outcome = Outcome::new(Some(work), memory, ReconcileResult::Pending);
+    outcome.memory.applied.clear();
+    outcome.wishes.pending = true;
+    match progress {
+        Ok(Progress::Gone) => outcome,
+        Ok(Progress::Waits { what, error: None }) => {
+            outcome.error = Some(what);
+            outcome
+        }
+        Ok(Progress::Waits { error: Some(error), .. }) | Err(error) => {
+            outcome.failed(&error, "spoke")
+        }
+    }
+}
+
+/// One pass over the manifests of a work.
+pub(super) struct Pass<'a> {
+    pub(super) env: &'a Env,
+    pub(super) work: &'a Work,
+    pub(super) spec: &'a ManifestWorkSpec,
+    /// The status that the pass began with.
+    pub(super) before: &'a ManifestWorkStatus,
+    pub(super) settings: Arc<AgentSettings>,
+    pub(super) memory: Memory,
+    pub(super) wishes: Wishes,
+    /// The work is done for good: nothing is written any more.
+    pub(super) complete: bool,
+    /// Why the cluster is not asked any more in this pass.
+    pub(super) lost: Option<ApiError>,
+    /// The objects met so far.
+    pub(super) objects: HashSet<Box<str>>,
+}
+
+impl Pass<'_> {
+    /// Applies the manifests in the order of their kinds; reports in the order of the spec. One
+    /// that fails does not stop the others.
+    async fn manifests(
+        &mut self,
+        record: Result<&AppliedManifestWork, &ApplyError>,
+    ) -> (Vec<ManifestReport>, Vec<Tracked>) {
+        let owner: Result<Owner, &ApplyError> = record.map(applied_work::owner);
+        let parsed: Vec<_> = self
+            .spec
+            .workload
+            .manifests
+            .iter()
+            .enumerate()
+            .map(|(ordinal, manifest)| ParsedManifest::parse(ordinal, manifest.as_json()))
+            .collect();
+        let order = apply_order(&parsed);
+        let mut parsed: Vec<_> = parsed.into_iter().map(Some).collect();
+        let mut reports: Vec<_> = parsed.iter().map(|_| None).collect();
+        let mut tracked = Vec::with_capacity(parsed.len());
+        for ordinal in order {
+            let Some(manifest) = parsed[ordinal].take() else {
+                continue;
+            };
+            let owner = owner.as_ref().map_err(|error| *error);
+            let object: Object = self.manifest(ordinal, manifest, owner).await;
+            tracked.push(object.tracked);
+            reports[ordinal] = Some(object.report);
+        }
+        // Of manifests that are gone nothing needs to be remembered.
+        let objects = &self.objects;
+        self.memory.applied.retain(|object, _| objects.contains(object));
+        (reports.into_iter().flatten().collect(), tracked)
+    }
+
+    /// Removes what left the spec, and brings the record up to date.
+    async fn clean_up(
+        &mut self,
+        record: &AppliedManifestWork,
+        tracked: Vec<Tracked>,
+    ) -> Result<(), ApiError> {
+        // While one manifest cannot be resolved, it may be for any of the recorded objects.
+        let unresolved = tracked.iter().any(|tracked| matches!(tracked, Tracked::Unresolved));
+        let mut resources: Vec<AppliedManifestResourceMeta> = tracked
+            .into_iter()
+            .filter_map(|tracked| match tracked {
+                Tracked::Object(meta) => Some(meta),
+                Tracked::Absent | Tracked::Unresolved => None,
+            })
+            .collect();
+        let left = untracked(applied_work::recorded(record), &resources);
+        // A work without Applied was never applied in this life: after the hub was restored from
+        // a backup, or replaced under the same name, its spec may still be on its way to what
+        // the record shows.
+        let first_time = read::find(&self.before.conditions, WORK_APPLIED).is_none();
+        if unresolved || first_time || self.complete {
+            self.wishes.pending |= first_time && !unresolved && !left.is_empty();
+            resources.extend(left);
+        } else if !left.is_empty() {
+            let owner: Owner = applied_work::owner(record);
+            let removed = applied_work::remove(&self.env.spoke, &owner, left).await;
+            if let Some(error) = &removed.error {
+                self.wishes.retry(error);
+            }
+            self.wishes.pending |= !removed.pending.is_empty();
+            resources.extend(removed.pending);
+        }
+        applied_work::record_resources(&self.env.spoke, record, resources).await
+    }
+
+    /// Whether the object of this entry is done for good and must not be written again.
+    pub(super) fn is_complete(&self, meta: &muster_api::work::ManifestResourceMeta) -> bool {
+        self.complete
+            || self.before.resource_status.manifests.iter().any(|known| {
+                let known_meta = &known.resource_meta;
+                known_meta.group == meta.group
+                    && known_meta.kind == meta.kind
+                    && known_meta.namespace == meta.namespace
+                    && known_meta.name == meta.name
+                    && read::is_true(&known.conditions, MANIFEST_COMPLETE)
+            })
+    }
+}
