@@ -49,7 +49,9 @@ impl Hub {
         let client = api.client();
         for n in 1..=clusters {
             let labels = [("env".to_owned(), "prod".to_owned())].into();
-            register_cluster(&client, &format!("c{n}"), &labels).await.unwrap();
+            register_cluster(&client, &format!("c{n}"), &labels)
+                .await
+                .unwrap();
         }
         let registry = Registry::new();
         let health = Health::new();
@@ -62,7 +64,14 @@ impl Hub {
         };
         let resolver = PlacementResolver::start(deps.clone());
         let sets = ReplicaSets::start(deps);
-        Self { api, client, registry, health, sets, resolver }
+        Self {
+            api,
+            client,
+            registry,
+            health,
+            sets,
+            resolver,
+        }
     }
 
     /// Stops in order and checks that nothing is left.
@@ -72,7 +81,10 @@ impl Hub {
         assert!(stop(&self.resolver, limit).await);
         assert_eq!(self.registry.ended(limit).await, Ok(()));
         assert_eq!(self.registry.panics(), 0);
-        assert!(self.health.not_ready().is_empty(), "streams leave with their actors");
+        assert!(
+            self.health.not_ready().is_empty(),
+            "streams leave with their actors"
+        );
         self.api.shutdown().await;
     }
 
@@ -89,7 +101,11 @@ impl Hub {
     }
 
     async fn all_works(&self) -> Vec<ManifestWork> {
-        Api::all(self.client.clone()).list(&ListParams::default()).await.unwrap().items
+        Api::all(self.client.clone())
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
     }
 
     async fn place(&self, name: &str, spec: Value) {
@@ -97,11 +113,17 @@ impl Hub {
             "apiVersion": "cluster.open-cluster-management.io/v1beta1", "kind": "Placement",
             "metadata": {"namespace": "default", "name": name}, "spec": spec});
         let placement = serde_json::from_value(placement).unwrap();
-        self.placements().create(&PostParams::default(), &placement).await.unwrap();
+        self.placements()
+            .create(&PostParams::default(), &placement)
+            .await
+            .unwrap();
     }
 
     async fn create_set(&self, name: &str, placements: &[&str], more: Value) {
-        let refs: Vec<Value> = placements.iter().map(|name| json!({"name": name})).collect();
+        let refs: Vec<Value> = placements
+            .iter()
+            .map(|name| json!({"name": name}))
+            .collect();
         let mut set = json!({
             "apiVersion": "work.open-cluster-management.io/v1alpha1",
             "kind": "ManifestWorkReplicaSet",
@@ -111,7 +133,10 @@ impl Hub {
             set["spec"][key] = value.clone();
         }
         let set = serde_json::from_value(set).unwrap();
-        self.sets().create(&PostParams::default(), &set).await.unwrap();
+        self.sets()
+            .create(&PostParams::default(), &set)
+            .await
+            .unwrap();
     }
 
     async fn patch_set(&self, name: &str, patch: Value) {
@@ -122,7 +147,12 @@ impl Hub {
     }
 
     async fn status(&self, name: &str) -> ManifestWorkReplicaSetStatus {
-        self.sets().get(name).await.unwrap().status.unwrap_or_default()
+        self.sets()
+            .get(name)
+            .await
+            .unwrap()
+            .status
+            .unwrap_or_default()
     }
 
     /// Waits until exactly one work of every named cluster, and no other, exists.
@@ -153,7 +183,11 @@ impl Hub {
             "statusFeedback": {"values": [
                 {"name": "Ready", "fieldValue": {"type": "Integer", "integer": ready}}]}}]}}});
         self.works(&work.namespace().unwrap())
-            .patch_status(&work.name_any(), &PatchParams::default(), &Patch::Merge(patch))
+            .patch_status(
+                &work.name_any(),
+                &PatchParams::default(),
+                &Patch::Merge(patch),
+            )
             .await
             .unwrap();
     }
@@ -195,7 +229,11 @@ async fn every_selected_cluster_gets_a_labelled_work() {
     let status = eventually("a missing placement is told", || async {
         let status = hub.status("web").await;
         let verified = condition(&status, "PlacementVerified");
-        if verified == "False PlacementDecisionNotFound" { Ok(status) } else { Err(verified) }
+        if verified == "False PlacementDecisionNotFound" {
+            Ok(status)
+        } else {
+            Err(verified)
+        }
     })
     .await;
     assert_eq!(status.message, "placement all does not exist");
@@ -208,7 +246,10 @@ async fn every_selected_cluster_gets_a_labelled_work() {
             label(names::MANIFEST_WORK_REPLICA_SET_CONTROLLER_NAME_LABEL_KEY),
             Some("default.web")
         );
-        assert_eq!(label(names::MANIFEST_WORK_REPLICA_SET_PLACEMENT_NAME_LABEL_KEY), Some("all"));
+        assert_eq!(
+            label(names::MANIFEST_WORK_REPLICA_SET_PLACEMENT_NAME_LABEL_KEY),
+            Some("all")
+        );
         assert_eq!(label("team"), Some("a"));
         assert_eq!(
             work.spec.workload.manifests[0].to_value().unwrap(),
@@ -217,10 +258,17 @@ async fn every_selected_cluster_gets_a_labelled_work() {
     }
     let summary = eventually("the summary counts three", || async {
         let summary = hub.status("web").await.summary;
-        if summary.updated == 3 { Ok(summary) } else { Err(summary) }
+        if summary.updated == 3 {
+            Ok(summary)
+        } else {
+            Err(summary)
+        }
     })
     .await;
-    assert_eq!((summary.total, summary.desired_total, summary.applied), (3, 3, 0));
+    assert_eq!(
+        (summary.total, summary.desired_total, summary.applied),
+        (3, 3, 0)
+    );
     let placement = hub.placements().get("all").await.unwrap().status.unwrap();
     assert_eq!(placement.number_of_selected_clusters, 3);
     let decisions: Api<PlacementDecision> = Api::namespaced(hub.client.clone(), "default");
@@ -232,18 +280,29 @@ async fn every_selected_cluster_gets_a_labelled_work() {
 #[actix::test]
 async fn a_cluster_that_leaves_loses_its_work() {
     let hub = Hub::start(3).await;
-    hub.place("prod", json!({"predicates": [{"requiredClusterSelector":
-        {"labelSelector": {"matchLabels": {"env": "prod"}}}}]}))
-        .await;
+    hub.place(
+        "prod",
+        json!({"predicates": [{"requiredClusterSelector":
+        {"labelSelector": {"matchLabels": {"env": "prod"}}}}]}),
+    )
+    .await;
     hub.create_set("web", &["prod"], json!({})).await;
     hub.works_are_in(&["c1", "c2", "c3"]).await;
-    register_cluster(&hub.client, "c2", &BTreeMap::from([("env".into(), "dev".into())]))
-        .await
-        .unwrap();
+    register_cluster(
+        &hub.client,
+        "c2",
+        &BTreeMap::from([("env".into(), "dev".into())]),
+    )
+    .await
+    .unwrap();
     hub.works_are_in(&["c1", "c3"]).await;
     eventually("the summary counts two", || async {
         let summary = hub.status("web").await.summary;
-        if (summary.total, summary.desired_total) == (2, 2) { Ok(()) } else { Err(summary) }
+        if (summary.total, summary.desired_total) == (2, 2) {
+            Ok(())
+        } else {
+            Err(summary)
+        }
     })
     .await;
     hub.stop().await;
@@ -255,7 +314,11 @@ async fn a_changed_template_and_a_hand_edit_are_brought_in_line() {
     hub.place("all", json!({})).await;
     hub.create_set("web", &["all"], json!({})).await;
     let works = hub.works_are_in(&["c1", "c2"]).await;
-    hub.patch_set("web", json!({"spec": {"manifestWorkTemplate": template("two")}})).await;
+    hub.patch_set(
+        "web",
+        json!({"spec": {"manifestWorkTemplate": template("two")}}),
+    )
+    .await;
     let value_in = async |cluster: &str| {
         let work = hub.works(cluster).get(&works[0].name_any()).await.unwrap();
         work.spec.workload.manifests[0].to_value().unwrap()["data"]["key"].clone()
@@ -263,14 +326,22 @@ async fn a_changed_template_and_a_hand_edit_are_brought_in_line() {
     let settled = async |what| {
         eventually(what, || async {
             let seen = (value_in("c1").await, value_in("c2").await);
-            if seen == (json!("two"), json!("two")) { Ok(()) } else { Err(seen) }
+            if seen == (json!("two"), json!("two")) {
+                Ok(())
+            } else {
+                Err(seen)
+            }
         })
         .await;
     };
     settled("both works carry the new template").await;
     let edit = json!({"spec": template("edited by hand")});
     hub.works("c1")
-        .patch(&works[0].name_any(), &PatchParams::default(), &Patch::Merge(edit))
+        .patch(
+            &works[0].name_any(),
+            &PatchParams::default(),
+            &Patch::Merge(edit),
+        )
         .await
         .unwrap();
     settled("the hand edit is repaired").await;
@@ -288,15 +359,30 @@ async fn status_follows_what_works_report() {
             let status = hub.status("web").await;
             let s = status.summary;
             let seen = [s.applied, s.available, s.degraded, s.progressing];
-            if s.total == 1 && seen == wanted { Ok(status) } else { Err(s) }
+            if s.total == 1 && seen == wanted {
+                Ok(status)
+            } else {
+                Err(s)
+            }
         })
         .await
     };
     let status = until("nothing is reported yet", [0, 0, 0, 0]).await;
-    assert_eq!(condition(&status, "PlacementRolledOut"), "False Progressing");
+    assert_eq!(
+        condition(&status, "PlacementRolledOut"),
+        "False Progressing"
+    );
 
-    hub.report(&work, &[("Applied", "True"), ("Available", "True"), ("Progressing", "False")], 3)
-        .await;
+    hub.report(
+        &work,
+        &[
+            ("Applied", "True"),
+            ("Available", "True"),
+            ("Progressing", "False"),
+        ],
+        3,
+    )
+    .await;
     let status = until("the work is available", [1, 1, 0, 0]).await;
     assert_eq!(condition(&status, "PlacementRolledOut"), "True Complete");
     assert_eq!(condition(&status, "ManifestworkApplied"), "True AsExpected");
@@ -304,15 +390,28 @@ async fn status_follows_what_works_report() {
     assert_eq!(condition(&status, "Progressing"), "False AllClustersReady");
     assert_eq!(status.phase, Some(ReplicaSetPhase::Ready));
     assert_eq!(status.feedback[0].values[0].sum, Some(3));
-    assert_eq!(status.placements_summary[0].available_decision_groups, "1 (1 / 1 clusters applied)");
+    assert_eq!(
+        status.placements_summary[0].available_decision_groups,
+        "1 (1 / 1 clusters applied)"
+    );
 
-    let failing =
-        [("Applied", "True"), ("Available", "False"), ("Progressing", "True"), ("Degraded", "True")];
+    let failing = [
+        ("Applied", "True"),
+        ("Available", "False"),
+        ("Progressing", "True"),
+        ("Degraded", "True"),
+    ];
     hub.report(&work, &failing, 1).await;
     let status = until("the work is degraded", [1, 0, 1, 1]).await;
-    assert_eq!(condition(&status, "PlacementRolledOut"), "False Progressing");
+    assert_eq!(
+        condition(&status, "PlacementRolledOut"),
+        "False Progressing"
+    );
     assert_eq!(status.phase, Some(ReplicaSetPhase::Failed));
-    assert_eq!(status.message, "ManifestWorks available in 0/1 clusters, 1 degraded");
+    assert_eq!(
+        status.message,
+        "ManifestWorks available in 0/1 clusters, 1 degraded"
+    );
     hub.stop().await;
 }
 
@@ -323,11 +422,16 @@ async fn an_idle_hub_writes_nothing() {
     hub.create_set("web", &["all"], json!({})).await;
     let works = hub.works_are_in(&["c1", "c2"]).await;
     for work in &works {
-        hub.report(work, &[("Applied", "True"), ("Available", "True")], 1).await;
+        hub.report(work, &[("Applied", "True"), ("Available", "True")], 1)
+            .await;
     }
     eventually("the set is ready", || async {
         let status = hub.status("web").await;
-        if status.phase == Some(ReplicaSetPhase::Ready) { Ok(()) } else { Err(status.message) }
+        if status.phase == Some(ReplicaSetPhase::Ready) {
+            Ok(())
+        } else {
+            Err(status.message)
+        }
     })
     .await;
     let writes = || {
@@ -337,7 +441,8 @@ async fn an_idle_hub_writes_nothing() {
     let before = writes();
     // The same report again: the API server sees no change, so nothing is told and written.
     for work in &works {
-        hub.report(work, &[("Applied", "True"), ("Available", "True")], 1).await;
+        hub.report(work, &[("Applied", "True"), ("Available", "True")], 1)
+            .await;
     }
     // A change elsewhere that the hub must have seen by the time it shows in a status.
     hub.create_set("other", &["none"], json!({})).await;
@@ -360,9 +465,13 @@ async fn another_placement_takes_over() {
     hub.place("two", json!({"numberOfClusters": 2})).await;
     hub.create_set("web", &["one"], json!({})).await;
     hub.works_are_in(&["c1"]).await;
-    hub.patch_set("web", json!({"spec": {"placementRefs": [{"name": "two"}]}})).await;
+    hub.patch_set("web", json!({"spec": {"placementRefs": [{"name": "two"}]}}))
+        .await;
     for work in hub.works_are_in(&["c1", "c2"]).await {
-        assert_eq!(work.labels()[names::MANIFEST_WORK_REPLICA_SET_PLACEMENT_NAME_LABEL_KEY], "two");
+        assert_eq!(
+            work.labels()[names::MANIFEST_WORK_REPLICA_SET_PLACEMENT_NAME_LABEL_KEY],
+            "two"
+        );
     }
     hub.stop().await;
 }
@@ -372,7 +481,11 @@ async fn hold(hub: &Hub, finalizers: &[&str]) {
     for work in hub.all_works().await {
         let patch = json!({"metadata": {"finalizers": finalizers}});
         hub.works(&work.namespace().unwrap())
-            .patch(&work.name_any(), &PatchParams::default(), &Patch::Merge(patch))
+            .patch(
+                &work.name_any(),
+                &PatchParams::default(),
+                &Patch::Merge(patch),
+            )
             .await
             .unwrap();
     }
@@ -382,19 +495,37 @@ async fn hold(hub: &Hub, finalizers: &[&str]) {
 async fn foreground_deletion_waits_for_the_works_and_says_so() {
     let hub = Hub::start(2).await;
     hub.place("all", json!({})).await;
-    hub.create_set("web", &["all"], json!({"cascadeDeletionPolicy": "Foreground"})).await;
+    hub.create_set(
+        "web",
+        &["all"],
+        json!({"cascadeDeletionPolicy": "Foreground"}),
+    )
+    .await;
     hub.works_are_in(&["c1", "c2"]).await;
     hold(&hub, &["test/hold"]).await;
-    hub.sets().delete("web", &DeleteParams::default()).await.unwrap();
+    hub.sets()
+        .delete("web", &DeleteParams::default())
+        .await
+        .unwrap();
     let message = eventually("the status names what it waits for", || async {
         let message = hub.status("web").await.message;
-        if message.contains("deletion waits") { Ok(message) } else { Err(message) }
+        if message.contains("deletion waits") {
+            Ok(message)
+        } else {
+            Err(message)
+        }
     })
     .await;
-    assert!(message.contains("deletion waits for 2 ManifestWorks, first c1/web-"), "{message}");
+    assert!(
+        message.contains("deletion waits for 2 ManifestWorks, first c1/web-"),
+        "{message}"
+    );
     hold(&hub, &[]).await;
     eventually("the set goes after its works", || async {
-        match (hub.sets().get_opt("web").await.unwrap(), hub.all_works().await.len()) {
+        match (
+            hub.sets().get_opt("web").await.unwrap(),
+            hub.all_works().await.len(),
+        ) {
             (None, 0) => Ok(()),
             (set, works) => Err((set.is_some(), works)),
         }
@@ -410,7 +541,10 @@ async fn background_deletion_does_not_wait_and_a_new_set_adopts_no_dying_work() 
     hub.create_set("web", &["all"], json!({})).await;
     hub.works_are_in(&["c1"]).await;
     hold(&hub, &["test/hold"]).await;
-    hub.sets().delete("web", &DeleteParams::default()).await.unwrap();
+    hub.sets()
+        .delete("web", &DeleteParams::default())
+        .await
+        .unwrap();
     eventually("the set goes at once", || async {
         let set = hub.sets().get_opt("web").await.unwrap();
         if set.is_none() { Ok(()) } else { Err(()) }
@@ -422,7 +556,11 @@ async fn background_deletion_does_not_wait_and_a_new_set_adopts_no_dying_work() 
     hub.create_set("web", &["all"], json!({})).await;
     let status = eventually("the new set has a status", || async {
         let status = hub.status("web").await;
-        if status.message.is_empty() { Err(()) } else { Ok(status) }
+        if status.message.is_empty() {
+            Err(())
+        } else {
+            Ok(status)
+        }
     })
     .await;
     assert_eq!(status.summary.total, 0, "a dying work does not count");
@@ -430,7 +568,11 @@ async fn background_deletion_does_not_wait_and_a_new_set_adopts_no_dying_work() 
     eventually("a new work takes its place", || async {
         let works = hub.all_works().await;
         let new = works.iter().any(|work| work.uid() != dying.uid());
-        if works.len() == 1 && new { Ok(()) } else { Err(works.len()) }
+        if works.len() == 1 && new {
+            Ok(())
+        } else {
+            Err(works.len())
+        }
     })
     .await;
     hub.stop().await;
@@ -444,7 +586,10 @@ async fn a_cluster_without_namespace_is_told_and_others_go_on() {
         "kind": "ManagedCluster", "metadata": {"name": "c3"}, "spec": {"hubAcceptsClient": true}});
     let clusters: Api<muster_api::cluster::ManagedCluster> = Api::all(hub.client.clone());
     clusters
-        .create(&PostParams::default(), &serde_json::from_value(orphan).unwrap())
+        .create(
+            &PostParams::default(),
+            &serde_json::from_value(orphan).unwrap(),
+        )
         .await
         .unwrap();
     hub.place("all", json!({})).await;
@@ -452,18 +597,28 @@ async fn a_cluster_without_namespace_is_told_and_others_go_on() {
     hub.works_are_in(&["c1", "c2"]).await;
     let message = eventually("the status names the cluster and the error", || async {
         let message = hub.status("web").await.message;
-        if message.contains("c3") { Ok(message) } else { Err(message) }
+        if message.contains("c3") {
+            Ok(message)
+        } else {
+            Err(message)
+        }
     })
     .await;
     assert!(
         message.ends_with("; cluster c3: namespaces \"c3\" not found"),
         "{message}"
     );
-    register_cluster(&hub.client, "c3", &BTreeMap::new()).await.unwrap();
+    register_cluster(&hub.client, "c3", &BTreeMap::new())
+        .await
+        .unwrap();
     hub.works_are_in(&["c1", "c2", "c3"]).await;
     eventually("the message recovers", || async {
         let message = hub.status("web").await.message;
-        if message.contains("c3") { Err(message) } else { Ok(()) }
+        if message.contains("c3") {
+            Err(message)
+        } else {
+            Ok(())
+        }
     })
     .await;
     hub.stop().await;
@@ -478,15 +633,26 @@ async fn a_work_of_a_user_with_the_same_name_is_left_alone() {
     let foreign = json!({"apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
         "metadata": {"namespace": "c1", "name": name}, "spec": template("theirs")});
     let foreign: ManifestWork = serde_json::from_value(foreign).unwrap();
-    hub.works("c1").create(&PostParams::default(), &foreign).await.unwrap();
+    hub.works("c1")
+        .create(&PostParams::default(), &foreign)
+        .await
+        .unwrap();
     hub.create_set("web", &["all"], json!({})).await;
     eventually("the conflict is told", || async {
         let message = hub.status("web").await.message;
-        let wanted = format!("ManifestWork c1/{name} exists and does not belong to this replica set");
-        if message.contains(&wanted) { Ok(()) } else { Err(message) }
+        let wanted =
+            format!("ManifestWork c1/{name} exists and does not belong to this replica set");
+        if message.contains(&wanted) {
+            Ok(())
+        } else {
+            Err(message)
+        }
     })
     .await;
-    hub.sets().delete("web", &DeleteParams::default()).await.unwrap();
+    hub.sets()
+        .delete("web", &DeleteParams::default())
+        .await
+        .unwrap();
     eventually("the set goes", || async {
         let set = hub.sets().get_opt("web").await.unwrap();
         if set.is_none() { Ok(()) } else { Err(()) }
@@ -511,7 +677,13 @@ async fn a_bad_placement_keeps_its_clusters_and_names_the_field() {
         .await
         .unwrap();
     let text = eventually("the placement says what is wrong", || async {
-        let status = hub.placements().get("all").await.unwrap().status.unwrap_or_default();
+        let status = hub
+            .placements()
+            .get("all")
+            .await
+            .unwrap()
+            .status
+            .unwrap_or_default();
         let found = conditions::find(&status.conditions, names::PLACEMENT_CONDITION_MISCONFIGURED);
         match found {
             Some(condition) if condition.status == "True" => Ok(condition.message.clone()),
@@ -519,7 +691,10 @@ async fn a_bad_placement_keeps_its_clusters_and_names_the_field() {
         }
     })
     .await;
-    assert!(text.starts_with("spec.predicates[0].requiredClusterSelector.labelSelector"), "{text}");
+    assert!(
+        text.starts_with("spec.predicates[0].requiredClusterSelector.labelSelector"),
+        "{text}"
+    );
     hub.works_are_in(&["c1", "c2"]).await;
     hub.stop().await;
 }

@@ -43,8 +43,10 @@ impl AgentArgs {
             sources = sources.with_flag("hub.kubeconfig", file.display());
         }
         if let Some(interval) = self.status_sync_interval {
-            sources =
-                sources.with_flag("feedback.poll_interval", format!("{}ms", interval.as_millis()));
+            sources = sources.with_flag(
+                "feedback.poll_interval",
+                format!("{}ms", interval.as_millis()),
+            );
         }
         if let Some(bytes) = self.max_json_raw_length {
             sources = sources.with_flag("feedback.max_json_raw_bytes", bytes);
@@ -64,10 +66,18 @@ impl AgentArgs {
         let mut settings = Settings::load(&self.sources())?;
         settings.transport.driver = Driver::Kube;
         if let Some(name) = &self.cluster_name {
-            let access = self.spoke_kubeconfig.clone().map_or(ClusterAccess::InCluster, |file| {
-                ClusterAccess::Kubeconfig { file: Some(file), context: None }
-            });
-            let cluster = Cluster { name: name.clone(), access, labels: Default::default() };
+            let access = self
+                .spoke_kubeconfig
+                .clone()
+                .map_or(ClusterAccess::InCluster, |file| ClusterAccess::Kubeconfig {
+                    file: Some(file),
+                    context: None,
+                });
+            let cluster = Cluster {
+                name: name.clone(),
+                access,
+                labels: Default::default(),
+            };
             settings.clusters = vec![cluster];
         }
         Ok(settings)
@@ -111,13 +121,19 @@ mod tests {
         assert_eq!(settings.agent.workers.get(), 3);
         assert_eq!(settings.clusters.len(), 1);
         assert_eq!(settings.clusters[0].name, "edge-1");
-        let spoke = ClusterAccess::Kubeconfig { file: Some("/spoke".into()), context: None };
+        let spoke = ClusterAccess::Kubeconfig {
+            file: Some("/spoke".into()),
+            context: None,
+        };
         assert_eq!(settings.clusters[0].access, spoke);
     }
 
     #[test]
     fn a_cluster_without_kubeconfig_is_the_one_of_the_pod() {
         let line = Line::parse_from(["agent", "--cluster-name=edge-1"]);
-        assert_eq!(line.agent.settings().unwrap().clusters[0].access, ClusterAccess::InCluster);
+        assert_eq!(
+            line.agent.settings().unwrap().clusters[0].access,
+            ClusterAccess::InCluster
+        );
     }
 }

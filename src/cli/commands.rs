@@ -72,7 +72,10 @@ pub(super) fn kubeconfig(sources: &Sources) -> ExitCode {
         }
         Err(error) => fail(
             FAILED,
-            &format!("failed to read {}: {error} (has the hub been started?)", file.display()),
+            &format!(
+                "failed to read {}: {error} (has the hub been started?)",
+                file.display()
+            ),
         ),
     }
 }
@@ -84,7 +87,11 @@ pub(super) fn config_check(sources: &Sources) -> ExitCode {
             table.load_preset(comfy_table::presets::NOTHING);
             table.set_header(["KEY", "VALUE", "FROM"]);
             for setting in settings {
-                table.add_row([setting.key, setting.value.unwrap_or_default(), setting.origin]);
+                table.add_row([
+                    setting.key,
+                    setting.value.unwrap_or_default(),
+                    setting.origin,
+                ]);
             }
             println!("{table}");
             ExitCode::SUCCESS

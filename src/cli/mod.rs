@@ -58,7 +58,9 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 impl ConfigArgs {
     pub(crate) fn sources(&self) -> Sources {
         let sources = Sources::of_process(self.config.clone());
-        self.set.iter().fold(sources, |sources, (key, value)| sources.with_flag(key, value))
+        self.set.iter().fold(sources, |sources, (key, value)| {
+            sources.with_flag(key, value)
+        })
     }
 }
 
@@ -169,8 +171,15 @@ mod tests {
 
     #[test]
     fn settings_on_the_command_line_are_pairs() {
-        assert_eq!(key_value("a.b=c=d"), Ok(("a.b".to_owned(), "c=d".to_owned())));
+        assert_eq!(
+            key_value("a.b=c=d"),
+            Ok(("a.b".to_owned(), "c=d".to_owned()))
+        );
         assert_eq!(key_value("a.b"), Err("\"a.b\" is not KEY=VALUE".to_owned()));
-        assert!(duration("soon").unwrap_err().contains("\"soon\" is no duration"));
+        assert!(
+            duration("soon")
+                .unwrap_err()
+                .contains("\"soon\" is no duration")
+        );
     }
 }

@@ -18,11 +18,21 @@ const DEFAULT_NAMESPACE: &str = "default";
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DocumentError {
     #[error("failed to read {file}: {source}")]
-    Read { file: String, source: std::io::Error },
+    Read {
+        file: String,
+        source: std::io::Error,
+    },
     #[error("{file}: {source}")]
-    Yaml { file: String, source: Box<serde_saphyr::Error> },
+    Yaml {
+        file: String,
+        source: Box<serde_saphyr::Error>,
+    },
     #[error("{file}: document {number}: {reason}")]
-    Shape { file: String, number: usize, reason: String },
+    Shape {
+        file: String,
+        number: usize,
+        reason: String,
+    },
     #[error("{file}: no ManifestWorkReplicaSet in it")]
     NoReplicaSet { file: String },
     #[error("{what}: {source}")]
@@ -31,17 +41,23 @@ pub(super) enum DocumentError {
 
 /// Reads the objects of a file, or of the sample.
 pub(super) fn read(file: Option<&Path>) -> Result<Vec<DynamicObject>, DocumentError> {
-    let Some(path) = file else { return parse("the sample", SAMPLE) };
+    let Some(path) = file else {
+        return parse("the sample", SAMPLE);
+    };
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| DocumentError::Read { file: name.clone(), source })?;
+    let text = std::fs::read_to_string(path).map_err(|source| DocumentError::Read {
+        file: name.clone(),
+        source,
+    })?;
     parse(&name, &text)
 }
 
 fn parse(file: &str, text: &str) -> Result<Vec<DynamicObject>, DocumentError> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|source| {
-        DocumentError::Yaml { file: file.to_owned(), source: Box::new(source) }
-    })?;
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(text).map_err(|source| DocumentError::Yaml {
+            file: file.to_owned(),
+            source: Box::new(source),
+        })?;
     let mut objects = Vec::new();
     for (index, document) in documents.into_iter().enumerate() {
         if document.is_null() {
@@ -62,8 +78,13 @@ fn parse(file: &str, text: &str) -> Result<Vec<DynamicObject>, DocumentError> {
         }
         objects.push(object);
     }
-    if !objects.iter().any(|object| kind(object) == "ManifestWorkReplicaSet") {
-        return Err(DocumentError::NoReplicaSet { file: file.to_owned() });
+    if !objects
+        .iter()
+        .any(|object| kind(object) == "ManifestWorkReplicaSet")
+    {
+        return Err(DocumentError::NoReplicaSet {
+            file: file.to_owned(),
+        });
     }
     Ok(objects)
 }
@@ -80,13 +101,28 @@ pub(super) fn missing_placements(objects: &[DynamicObject]) -> Vec<DynamicObject
         objects.iter().any(|object| {
             kind(object) == "Placement"
                 && object.name_any() == name
-                && object.metadata.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE) == namespace
+                && object
+                    .metadata
+                    .namespace
+                    .as_deref()
+                    .unwrap_or(DEFAULT_NAMESPACE)
+                    == namespace
         })
     };
     let mut missing: Vec<DynamicObject> = Vec::new();
-    for set in objects.iter().filter(|object| kind(object) == "ManifestWorkReplicaSet") {
-        let namespace = set.metadata.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
-        let refs = set.data["spec"]["placementRefs"].as_array().into_iter().flatten();
+    for set in objects
+        .iter()
+        .filter(|object| kind(object) == "ManifestWorkReplicaSet")
+    {
+        let namespace = set
+            .metadata
+            .namespace
+            .as_deref()
+            .unwrap_or(DEFAULT_NAMESPACE);
+        let refs = set.data["spec"]["placementRefs"]
+            .as_array()
+            .into_iter()
+            .flatten();
         for name in refs.filter_map(|reference| reference["name"].as_str()) {
             let known = has(namespace, name)
                 || missing.iter().any(|m| {
@@ -110,13 +146,20 @@ pub(super) async fn apply(client: &Client, objects: &[DynamicObject]) -> Result<
     for object in objects {
         let types = object.types.clone().unwrap_or_default();
         let what = format!("{} {}", types.kind, object.name_any());
-        let fault = |source| DocumentError::Api { what: what.clone(), source };
+        let fault = |source| DocumentError::Api {
+            what: what.clone(),
+            source,
+        };
         let gvk = GroupVersionKind::try_from(&types)
             .map_err(|error| fault(kube::Error::Discovery(error.into())))?;
         let (resource, capabilities) =
             discovery::pinned_kind(client, &gvk).await.map_err(&fault)?;
         let api: Api<DynamicObject> = if capabilities.scope == Scope::Namespaced {
-            let namespace = object.metadata.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
+            let namespace = object
+                .metadata
+                .namespace
+                .as_deref()
+                .unwrap_or(DEFAULT_NAMESPACE);
             Api::namespaced_with(client.clone(), namespace, &resource)
         } else {
             Api::all_with(client.clone(), &resource)
@@ -142,7 +185,10 @@ mod tests {
     #[test]
     fn the_sample_is_complete() {
         let objects = read(None).unwrap();
-        assert_eq!(objects.iter().map(kind).collect::<Vec<_>>(), ["Placement", "ManifestWorkReplicaSet"]);
+        assert_eq!(
+            objects.iter().map(kind).collect::<Vec<_>>(),
+            ["Placement", "ManifestWorkReplicaSet"]
+        );
         assert!(missing_placements(&objects).is_empty());
     }
 
@@ -161,11 +207,25 @@ mod tests {
     #[test]
     fn faults_name_file_and_document() {
         let fault = |text: &str| parse("f.yaml", text).unwrap_err().to_string();
-        assert_eq!(fault("kind: X\napiVersion: v1\nmetadata: {name: a}"), "f.yaml: no ManifestWorkReplicaSet in it");
-        assert_eq!(fault("metadata: {name: a}"), "f.yaml: document 1: apiVersion and kind must be set");
-        assert_eq!(fault("apiVersion: v1\nkind: X"), "f.yaml: document 1: metadata.name must be set");
+        assert_eq!(
+            fault("kind: X\napiVersion: v1\nmetadata: {name: a}"),
+            "f.yaml: no ManifestWorkReplicaSet in it"
+        );
+        assert_eq!(
+            fault("metadata: {name: a}"),
+            "f.yaml: document 1: apiVersion and kind must be set"
+        );
+        assert_eq!(
+            fault("apiVersion: v1\nkind: X"),
+            "f.yaml: document 1: metadata.name must be set"
+        );
         assert!(fault("a: [").starts_with("f.yaml: "), "{}", fault("a: ["));
-        let missing = read(Some(Path::new("/does/not/exist.yaml"))).unwrap_err().to_string();
-        assert!(missing.starts_with("failed to read /does/not/exist.yaml: "), "{missing}");
+        let missing = read(Some(Path::new("/does/not/exist.yaml")))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            missing.starts_with("failed to read /does/not/exist.yaml: "),
+            "{missing}"
+        );
     }
 }

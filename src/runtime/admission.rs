@@ -22,9 +22,7 @@ impl Admission for WorkAdmission {
             && request.group == names::WORK_GROUP_NAME;
         let path = match request.resource {
             "manifestworks" if checked => "/spec/workload/manifests",
-            "manifestworkreplicasets" if checked => {
-                "/spec/manifestWorkTemplate/workload/manifests"
-            }
+            "manifestworkreplicasets" if checked => "/spec/manifestWorkTemplate/workload/manifests",
             _ => return Ok(()),
         };
         let wanted = request.object.pointer(path);
@@ -33,7 +31,10 @@ impl Admission for WorkAdmission {
         if request.old.is_some_and(|old| old.pointer(path) == wanted) {
             return Ok(());
         }
-        let manifests = wanted.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let manifests = wanted
+            .and_then(Value::as_array)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         let manifests = manifests
             .iter()
             .map(Manifest::from_value)
@@ -51,7 +52,11 @@ mod tests {
 
     fn admit(resource: &str, object: &Value, old: Option<&Value>) -> Result<(), String> {
         WorkAdmission.admit(&AdmissionRequest {
-            operation: if old.is_some() { Operation::Update } else { Operation::Create },
+            operation: if old.is_some() {
+                Operation::Update
+            } else {
+                Operation::Create
+            },
             group: names::WORK_GROUP_NAME,
             version: "v1",
             resource,
@@ -87,7 +92,10 @@ mod tests {
         let mut large = config_map("a");
         large["data"] = json!({"big": big});
         assert!(refusal(json!([large])).contains("exceeds the 512000 limit"));
-        assert_eq!(admit("manifestworks", &work(json!([config_map("a")])), None), Ok(()));
+        assert_eq!(
+            admit("manifestworks", &work(json!([config_map("a")])), None),
+            Ok(())
+        );
     }
 
     #[test]

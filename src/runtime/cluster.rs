@@ -54,10 +54,17 @@ impl SimulatedCluster {
         }
         let api = builder.build().await?;
         let stop = CancellationToken::new();
-        let options = SimulatorOptions { pace, ..SimulatorOptions::default() };
+        let options = SimulatorOptions {
+            pace,
+            ..SimulatorOptions::default()
+        };
         let simulator = WorkloadSimulator::new(api.client(), options);
         let workloads = tokio::spawn(simulator.run(stop.clone()));
-        Ok(Self { api, workloads, stop })
+        Ok(Self {
+            api,
+            workloads,
+            stop,
+        })
     }
 
     /// A client of the cluster.
@@ -103,12 +110,17 @@ impl Cluster {
         let mut config = match &cluster.access {
             ClusterAccess::Simulated => {
                 let simulated = SimulatedCluster::start(settings.simulator.pace).await?;
-                return Ok(Self { name: cluster.name.clone(), api: Api::Simulated(simulated) });
+                return Ok(Self {
+                    name: cluster.name.clone(),
+                    api: Api::Simulated(simulated),
+                });
             }
             ClusterAccess::InCluster => Config::incluster()?,
             ClusterAccess::Kubeconfig { file, context } => {
-                let options =
-                    KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
+                let options = KubeConfigOptions {
+                    context: context.clone(),
+                    ..KubeConfigOptions::default()
+                };
                 match file {
                     Some(file) => {
                         let kubeconfig = Kubeconfig::read_from(file).map_err(Box::new)?;
@@ -131,7 +143,10 @@ impl Cluster {
             format!("cluster {}", cluster.name),
             shutdown.clone(),
         ));
-        Ok(Self { name: cluster.name.clone(), api: Api::Real(client) })
+        Ok(Self {
+            name: cluster.name.clone(),
+            api: Api::Real(client),
+        })
     }
 
     pub(super) fn name(&self) -> &str {

@@ -41,10 +41,17 @@ pub(super) async fn ensure(
     while let Err(error) = create_missing(&client, &crds).await {
         let forbidden = matches!(&error, kube::Error::Api(status) if status.is_forbidden());
         // Without the permission somebody else installs them; look again now and then.
-        let delay =
-            if forbidden { Duration::from_secs(60) } else { backoff.failed() };
+        let delay = if forbidden {
+            Duration::from_secs(60)
+        } else {
+            backoff.failed()
+        };
         warn!(api = whose, %error, ?delay, "failed to install CRDs, retrying");
-        if shutdown.run_until_cancelled(tokio::time::sleep(delay)).await.is_none() {
+        if shutdown
+            .run_until_cancelled(tokio::time::sleep(delay))
+            .await
+            .is_none()
+        {
             return;
         }
     }

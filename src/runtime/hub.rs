@@ -29,6 +29,14 @@ pub enum HubError {
         /// What the system says.
         source: std::io::Error,
     },
+    /// The kubeconfig of the embedded API server cannot be left in the data directory.
+    #[error("hub.data_dir: failed to write a kubeconfig to {path}: {source}")]
+    WriteKubeconfig {
+        /// The directory.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
     /// The embedded API server cannot start, for example over a damaged store.
     #[error("failed to start the embedded hub API: {0}")]
     Build(#[from] muster_apiserver::BuildError),
@@ -49,7 +57,10 @@ pub enum HubError {
 /// A hub's API with what keeps it up.
 #[derive(Debug)]
 pub(super) enum Hub {
-    Embedded { api: ApiServer, serving: Box<Serving> },
+    Embedded {
+        api: ApiServer,
+        serving: Box<Serving>,
+    },
     Kubernetes(Client2),
 }
 
@@ -76,37 +87,55 @@ impl Hub {
     async fn embedded(settings: &Settings) -> Result<Self, HubError> {
         let data_dir = settings.hub.data_dir.clone();
         if let Some(path) = &data_dir {
-            std::fs::create_dir_all(path)
-                .map_err(|source| HubError::DataDir { path: path.clone(), source })?;
+            std::fs::create_dir_all(path).map_err(|source| HubError::DataDir {
+                path: path.clone(),
+                source,
+            })?;
         }
-        let storage = data_dir.as_ref().map_or(Storage::Memory, |dir| Storage::Redb(dir.join(STORE)));
-        let mut builder =
-            ApiServer::builder().storage(storage).admission(Arc::new(WorkAdmission));
+        let storage = data_dir
+            .as_ref()
+            .map_or(Storage::Memory, |dir| Storage::Redb(dir.join(STORE)));
+        let mut builder = ApiServer::builder()
+            .storage(storage)
+            .admission(Arc::new(WorkAdmission));
         for crd in muster_api::crds::hub() {
             builder = builder.crd(crd);
         }
         let api = builder.build().await?;
         let options = ServeOptions {
             listen: settings.hub.listen,
-            dir: data_dir.map(|dir| dir.join(IDENTITY)),
+            dir: data_dir.as_ref().map(|dir| dir.join(IDENTITY)),
         };
         let serving = api.serve(options).await?;
+        if let Some(path) = data_dir {
+            super::process::write_kubeconfig(&path, &serving.kubeconfig())
+                .map_err(|source| HubError::WriteKubeconfig { path, source })?;
+        }
         info!(address = %serving.addr(), "serving the embedded hub API");
-        Ok(Self::Embedded { api, serving: Box::new(serving) })
+        Ok(Self::Embedded {
+            api,
+            serving: Box::new(serving),
+        })
     }
 
     async fn kubernetes(
         settings: &Settings,
         shutdown: &CancellationToken,
     ) -> Result<Self, HubError> {
-        let context =
-            KubeConfigOptions { context: settings.hub.context.clone(), ..Default::default() };
+        let context = KubeConfigOptions {
+            context: settings.hub.context.clone(),
+            ..Default::default()
+        };
         let config = match (&settings.hub.kubeconfig, &settings.hub.context) {
             (Some(file), _) => {
                 let kubeconfig = Kubeconfig::read_from(file).map_err(Box::new)?;
-                kube::Config::from_custom_kubeconfig(kubeconfig, &context).await.map_err(Box::new)?
+                kube::Config::from_custom_kubeconfig(kubeconfig, &context)
+                    .await
+                    .map_err(Box::new)?
             }
-            (None, Some(_)) => kube::Config::from_kubeconfig(&context).await.map_err(Box::new)?,
+            (None, Some(_)) => kube::Config::from_kubeconfig(&context)
+                .await
+                .map_err(Box::new)?,
             (None, None) => kube::Config::infer().await?,
         };
         info!(server = %config.cluster_url, "using the hub API of a Kubernetes cluster");
@@ -118,7 +147,7 @@ impl Hub {
                 "hub".to_owned(),
                 shutdown.clone(),
             );
-            if settings.hub.resolve_placements() {
+            if settings.hub.resolves_placements() {
                 // Clusters are registered next, which needs the CRDs.
                 ensure.await;
             } else {

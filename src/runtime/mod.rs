@@ -12,6 +12,7 @@ mod admission;
 mod cluster;
 mod crds;
 mod hub;
+mod process;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use std::time::Duration;
 use actix::Addr;
 use kube::Client;
 use kube::config::Kubeconfig;
-use muster_actors::agent::{AgentDeps, AgentSettings, ClusterAgent};
+use muster_actors::agent::{self, AgentDeps, AgentSettings, ClusterAgent};
 use muster_actors::hub::{HubDeps, HubSettings, PlacementResolver, ReplicaSets, register_cluster};
 use muster_actors::supervision::{Health, Io, Registry, stop};
 use muster_core::feedback::FeedbackLimits;
@@ -31,6 +32,7 @@ use tracing::{info, warn};
 
 pub use cluster::{ClusterError, SimulatedCluster};
 pub use hub::HubError;
+pub use process::{block_on, kubeconfig_file, stop_signal, temporary_kubeconfig};
 
 use crate::http::{self, Probes};
 use crate::settings::{Driver, Settings};
@@ -151,7 +153,9 @@ impl Runtime {
         telemetry: Option<Telemetry>,
     ) -> Result<(), StartError> {
         if roles == Roles::Agents && settings.clusters.is_empty() {
-            return Err(StartError::Nothing("no cluster is configured: add [[clusters]]"));
+            return Err(StartError::Nothing(
+                "no cluster is configured: add [[clusters]]",
+            ));
         }
         if roles == Roles::Agents && settings.transport.driver == Driver::Loopback {
             return Err(StartError::Nothing(
@@ -175,7 +179,7 @@ impl Runtime {
                     ..HubSettings::default()
                 },
             };
-            if hub.resolves_placements() {
+            if settings.hub.resolves_placements() {
                 for cluster in &settings.clusters {
                     register_cluster(&hub.client(), &cluster.name, &cluster.labels)
                         .await
@@ -207,8 +211,11 @@ impl Runtime {
         for cluster in &settings.clusters {
             let spoke = cluster::Cluster::start(cluster, settings, &self.shutdown)
                 .await
-                .map_err(|source| StartError::Cluster { name: cluster.name.clone(), source })?;
-            let agent = ClusterAgent::start(AgentDeps {
+                .map_err(|source| StartError::Cluster {
+                    name: cluster.name.clone(),
+                    source,
+                })?;
+            let agent = agent::start(AgentDeps {
                 cluster: cluster.name.clone(),
                 hub: works.client(),
                 hub_id: works.hub_id().to_owned(),
@@ -247,7 +254,8 @@ impl Runtime {
         let served = http::serve(listen, probes, self.shutdown.clone()).await?;
         info!(address = %served.0, "serving metrics and probes");
         self.http = Some(served);
-        self.upkeep.push(tokio::spawn(telemetry.upkeep(self.shutdown.clone())));
+        self.upkeep
+            .push(tokio::spawn(telemetry.upkeep(self.shutdown.clone())));
         Ok(())
     }
 
@@ -268,7 +276,10 @@ impl Runtime {
 
     /// A client of a cluster whose agent runs here.
     pub fn cluster_client(&self, name: &str) -> Option<Client> {
-        self.clusters.iter().find(|cluster| cluster.name() == name).map(cluster::Cluster::client)
+        self.clusters
+            .iter()
+            .find(|cluster| cluster.name() == name)
+            .map(cluster::Cluster::client)
     }
 
     /// Reasons why this process is not ready.
@@ -286,7 +297,12 @@ impl Runtime {
         if let Some(resolver) = &self.resolver {
             stop(resolver, STOP_LIMIT).await;
         }
-        let left = self.registry.ended(STOP_LIMIT).await.err().unwrap_or_default();
+        let left = self
+            .registry
+            .ended(STOP_LIMIT)
+            .await
+            .err()
+            .unwrap_or_default();
         if !left.is_empty() {
             warn!(actors = ?left, "actors did not end in time");
         }
