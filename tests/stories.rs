@@ -9,10 +9,19 @@ mod support;
 
 /// Names stories after their functions and runs each on every backend.
 macro_rules! on_each_backend {
-    ($($story:ident),+ $(,)?) => {{
+    ($($story:ident),+ $(,)?) => { told!(on_each_backend, $($story),+) };
+}
+
+/// Names stories after their functions and runs each once: those about a part itself.
+macro_rules! once {
+    ($($story:ident),+ $(,)?) => { told!(once, $($story),+) };
+}
+
+macro_rules! told {
+    ($how:ident, $($story:ident),+) => {{
         let subject = module_path!().trim_start_matches("stories::stories::");
         let mut stories = Vec::new();
-        $(stories.extend($crate::support::Story::on_each_backend(
+        $(stories.extend($crate::support::Story::$how(
             &format!("{subject}::{}", stringify!($story)),
             $story,
         ));)+
@@ -23,6 +32,7 @@ macro_rules! on_each_backend {
 /// The subjects.
 mod stories {
     pub(crate) mod api_semantics;
+    pub(crate) mod crds;
     pub(crate) mod kubectl;
     pub(crate) mod parts;
 }
@@ -30,6 +40,7 @@ mod stories {
 fn main() -> anyhow::Result<ExitCode> {
     let subjects = [
         stories::api_semantics::stories(),
+        stories::crds::stories(),
         stories::kubectl::stories(),
         stories::parts::stories(),
     ];

@@ -8,7 +8,8 @@ use crate::support::{Cluster, Story, World, unique_name};
 
 pub(crate) fn stories() -> Vec<Story> {
     on_each_backend![
-        an_object_from_creation_to_deletion,
+        objects_are_created_waited_for_and_listed,
+        objects_are_labelled_scaled_described_and_deleted,
         a_custom_type_is_listed_and_explained,
         apply_creates_changes_and_prunes_fields,
         mistakes_are_told_in_the_words_of_the_server,
@@ -81,7 +82,7 @@ fn gadget(group: &str, name: &str, size: &str) -> String {
     .to_string()
 }
 
-async fn an_object_from_creation_to_deletion(world: World) -> Result<()> {
+async fn objects_are_created_waited_for_and_listed(world: World) -> Result<()> {
     let hub = world.hub().await?;
     let namespace = hub.namespace().await?;
     let group = gadgets(&hub).await?;
@@ -177,7 +178,24 @@ second   large   AGE           \n",
         ],
         "first    small\nsecond   large\n"
     );
+    Ok(())
+}
 
+async fn objects_are_labelled_scaled_described_and_deleted(world: World) -> Result<()> {
+    let hub = world.hub().await?;
+    let namespace = hub.namespace().await?;
+    let group = gadgets(&hub).await?;
+    let n = namespace.as_str();
+    let kind = format!("gadgets.{group}");
+    let k = kind.as_str();
+    for name in ["first", "second"] {
+        hub.kubectl_with_input(
+            &["create", "-n", n, "-f", "-"],
+            &gadget(&group, name, "small"),
+        )
+        .await?
+        .ok()?;
+    }
     prints!(
         hub,
         ["label", k, "first", "-n", n, "app=shop"],
@@ -213,7 +231,7 @@ second   large   AGE           \n",
     for line in [
         "Name:         first",
         "Kind:         Gadget",
-        "  Phase:     Made",
+        "  Size:  small",
     ] {
         ensure!(
             described.lines().any(|seen| seen == line),

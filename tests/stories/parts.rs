@@ -8,31 +8,34 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, PostParams};
 use serde_json::{from_value, json};
 
-use crate::support::{MosquittoConf, Servers, Story, eventually};
+use crate::support::{MosquittoConf, Servers, Story, World, eventually};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
 pub(crate) fn stories() -> Vec<Story> {
-    [
-        Story::once(
-            "parts::an_api_server_keeps_its_objects_when_killed",
-            |servers| an_api_server_keeps_its_objects_when_killed(servers),
-        ),
-        Story::once(
-            "parts::an_api_server_counts_watches_and_requests",
-            |servers| an_api_server_counts_watches_and_requests(servers),
-        ),
-        Story::once("parts::mosquitto_keeps_what_mqtt_5_adds", |servers| {
-            mosquitto_keeps_what_mqtt_5_adds(servers)
-        }),
-        Story::once(
-            "parts::mosquitto_refuses_what_its_acl_does_not_allow",
-            |servers| mosquitto_refuses_what_its_acl_does_not_allow(servers),
-        ),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    let mut stories = once![
+        an_api_server_keeps_its_objects_when_killed,
+        an_api_server_counts_watches_and_requests,
+        mosquitto_keeps_what_mqtt_5_adds,
+        mosquitto_refuses_what_its_acl_does_not_allow,
+    ];
+    stories.extend(on_each_backend![a_hub_and_a_spoke_are_two_clusters]);
+    stories
+}
+
+async fn a_hub_and_a_spoke_are_two_clusters(world: World) -> Result<()> {
+    let (hub, spoke) = tokio::try_join!(world.hub(), world.spoke())?;
+    let namespace = hub.namespace().await?;
+    let there = spoke
+        .rest()
+        .get(&format!("/api/v1/namespaces/{namespace}"))
+        .await?;
+    there.refused(
+        404,
+        "NotFound",
+        &format!("namespaces \"{namespace}\" not found"),
+    )?;
+    Ok(())
 }
 
 async fn an_api_server_keeps_its_objects_when_killed(servers: Arc<Servers>) -> Result<()> {

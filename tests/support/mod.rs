@@ -6,6 +6,7 @@
 
 mod api_server;
 mod cluster;
+mod embedded;
 mod etcd;
 mod harness;
 mod mosquitto;

@@ -25,8 +25,8 @@ pub(crate) struct MosquittoConf {
 pub(crate) struct Mosquitto {
     process: Process,
     port: u16,
-    mosquitto_pub: PathBuf,
-    mosquitto_sub: PathBuf,
+    publisher: PathBuf,
+    subscriber: PathBuf,
 }
 
 impl Mosquitto {
@@ -65,8 +65,8 @@ impl Mosquitto {
                 Ok(Self {
                     process,
                     port,
-                    mosquitto_pub: parts.path(Part::MosquittoPub)?.to_owned(),
-                    mosquitto_sub: parts.path(Part::MosquittoSub)?.to_owned(),
+                    publisher: parts.path(Part::MosquittoPub)?.to_owned(),
+                    subscriber: parts.path(Part::MosquittoSub)?.to_owned(),
                 })
             }
         })
@@ -101,12 +101,12 @@ impl Mosquitto {
 
     /// A `mosquitto_pub` for this broker that speaks MQTT 5.
     pub(crate) fn publisher(&self) -> Command {
-        self.mqtt5(&self.mosquitto_pub)
+        self.mqtt5(&self.publisher)
     }
 
     /// A `mosquitto_sub` for this broker that speaks MQTT 5.
     pub(crate) fn subscriber(&self) -> Command {
-        self.mqtt5(&self.mosquitto_sub)
+        self.mqtt5(&self.subscriber)
     }
 
     fn mqtt5(&self, program: &Path) -> Command {

@@ -55,11 +55,9 @@ async fn a_definition_under_a_wrong_name_is_refused(world: World) -> Result<()> 
     let details = hub.rest().post(CRDS, &definition).await?.refused(
         422,
         "Invalid",
-        &format!(
-            "CustomResourceDefinition.apiextensions.k8s.io \"gadgets.example.com\" is invalid: \
+        "CustomResourceDefinition.apiextensions.k8s.io \"gadgets.example.com\" is invalid: \
              metadata.name: Invalid value: \"gadgets.example.com\": must be \
              spec.names.plural+\".\"+spec.group",
-        ),
     )?;
     has(
         &details,
@@ -298,9 +296,9 @@ async fn rules_in_cel_are_checked(world: World) -> Result<()> {
     )?;
     let few = widgets.widget("a", &json!({ "size": "small", "replicas": 2 }));
     hub.rest().post(&widgets.path(), &few).await?.created()?;
-    let patch = json!({ "spec": { "size": "large" } });
+    let change = json!({ "spec": { "size": "large" } });
     hub.rest()
-        .merge_patch(&format!("{}/a", widgets.path()), &patch)
+        .merge_patch(&format!("{}/a", widgets.path()), &change)
         .await?
         .refused(
             422,
@@ -371,14 +369,14 @@ async fn a_changed_definition_is_served(world: World) -> Result<()> {
         hub.rest().post(&widgets.path(), &huge).await?.code == 422,
         "huge was allowed"
     );
-    let patch = json!([{
+    let change = json!([{
         "op": "add",
         "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/size/enum/-",
         "value": "huge",
     }]);
     let changed = hub
         .rest()
-        .json_patch(&widgets.definition_path(), &patch)
+        .json_patch(&widgets.definition_path(), &change)
         .await?
         .ok()?;
     has(&changed, &json!({ "metadata": { "generation": 2 } }))?;

@@ -171,8 +171,8 @@ async fn nothing_can_be_added_to_an_object_that_is_going(world: World) -> Result
          []string{\"example.com/two\"}",
     )?;
     // Everything else may still change.
-    let patch = json!({ "data": { "value": "2" } });
-    let patched = hub.rest().merge_patch(&path, &patch).await?.ok()?;
+    let change = json!({ "data": { "value": "2" } });
+    let patched = hub.rest().merge_patch(&path, &change).await?.ok()?;
     has(&patched, &json!({ "data": { "value": "2" } }))?;
     hub.rest()
         .merge_patch(&path, &json!({ "metadata": { "finalizers": [] } }))

@@ -49,12 +49,10 @@ fn has(seen: &Value, expected: &Value) -> Result<()> {
                 })
             }
             (Value::Array(seen), Value::Array(expected)) if seen.len() == expected.len() => {
-                let pairs = seen.iter().zip(expected).enumerate();
-                pairs
-                    .filter_map(|(i, (seen, expected))| {
-                        differs(&format!("{path}[{i}]"), seen, expected)
-                    })
-                    .next()
+                let mut pairs = seen.iter().zip(expected).enumerate();
+                pairs.find_map(|(i, (seen, expected))| {
+                    differs(&format!("{path}[{i}]"), seen, expected)
+                })
             }
             _ if seen == expected => None,
             _ => Some(format!("{path} is {seen} and not {expected}")),
@@ -88,7 +86,7 @@ fn names(list: &Value) -> Result<Vec<&str>> {
         .collect()
 }
 
-/// A ConfigMap with one value.
+/// A `ConfigMap` with one value.
 fn config_map(name: &str, value: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -158,7 +156,7 @@ impl Widgets {
         .await
     }
 
-    /// The CustomResourceDefinition.
+    /// The definition.
     fn definition(&self) -> Result<Value> {
         let mut definition: Value = serde_saphyr::from_str(include_str!("widgets.yaml"))?;
         definition["metadata"]["name"] = json!(format!("widgets.{}", self.group));

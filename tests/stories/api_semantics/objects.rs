@@ -315,7 +315,7 @@ async fn update_with_an_old_version_conflicts(world: World) -> Result<()> {
             "Conflict",
             &format!(
                 "Operation cannot be fulfilled on configmaps \"a\": StorageError: invalid object, \
-             Code: 4, Key: /hub/configmaps/{namespace}/a, ResourceVersion: 0, AdditionalErrorMsg: \
+             Code: 4, Key: /registry/configmaps/{namespace}/a, ResourceVersion: 0, AdditionalErrorMsg: \
              Precondition failed: UID in precondition: 00000000-0000-0000-0000-000000000000, \
              UID in object meta: {}",
                 text(&second, "/metadata/uid")?
@@ -434,10 +434,10 @@ async fn update_without_a_change_keeps_the_version(world: World) -> Result<()> {
         resource_version(&updated)? == resource_version(&created)?,
         "a new version"
     );
-    let patch = json!({ "data": { "value": "1" } });
+    let change = json!({ "data": { "value": "1" } });
     let patched = hub
         .rest()
-        .merge_patch(&format!("{path}/a"), &patch)
+        .merge_patch(&format!("{path}/a"), &change)
         .await?
         .ok()?;
     ensure!(

@@ -27,13 +27,13 @@ async fn merge_patch_changes_adds_and_removes(world: World) -> Result<()> {
     let mut object = config_map("a", "1");
     object["data"]["gone"] = json!("soon");
     let created = hub.rest().post(&path, &object).await?.created()?;
-    let patch = json!({
+    let change = json!({
         "metadata": { "labels": { "app": "shop" } },
         "data": { "value": "2", "gone": null, "new": "here" },
     });
     let patched = hub
         .rest()
-        .merge_patch(&format!("{path}/a"), &patch)
+        .merge_patch(&format!("{path}/a"), &change)
         .await?
         .ok()?;
     ensure!(
@@ -57,10 +57,10 @@ async fn merge_patch_replaces_lists(world: World) -> Result<()> {
     let spec = json!({ "size": "small", "parts": [{ "name": "lid" }, { "name": "box" }] });
     let widget = widgets.widget("a", &spec);
     hub.rest().post(&widgets.path(), &widget).await?.created()?;
-    let patch = json!({ "spec": { "parts": [{ "name": "key", "count": 1 }] } });
+    let change = json!({ "spec": { "parts": [{ "name": "key", "count": 1 }] } });
     let patched = hub
         .rest()
-        .merge_patch(&format!("{}/a", widgets.path()), &patch)
+        .merge_patch(&format!("{}/a", widgets.path()), &change)
         .await?
         .ok()?;
     ensure!(
@@ -77,7 +77,7 @@ async fn json_patch_changes_by_path(world: World) -> Result<()> {
         .post(&path, &config_map("a", "1"))
         .await?
         .created()?;
-    let patch = json!([
+    let change = json!([
         { "op": "test", "path": "/data/value", "value": "1" },
         { "op": "replace", "path": "/data/value", "value": "2" },
         { "op": "add", "path": "/metadata/labels", "value": { "example.com/app": "shop" } },
@@ -87,7 +87,7 @@ async fn json_patch_changes_by_path(world: World) -> Result<()> {
     ]);
     let patched = hub
         .rest()
-        .json_patch(&format!("{path}/a"), &patch)
+        .json_patch(&format!("{path}/a"), &change)
         .await?
         .ok()?;
     ensure!(
@@ -147,9 +147,9 @@ async fn patch_with_an_old_version_conflicts(world: World) -> Result<()> {
         .post(&path, &config_map("a", "1"))
         .await?
         .created()?;
-    let patch = json!({ "data": { "value": "2" } });
+    let change = json!({ "data": { "value": "2" } });
     hub.rest()
-        .merge_patch(&format!("{path}/a"), &patch)
+        .merge_patch(&format!("{path}/a"), &change)
         .await?
         .ok()?;
     let old = json!({
@@ -223,10 +223,10 @@ async fn patch_is_validated_like_an_update(world: World) -> Result<()> {
     let widgets = Widgets::install(hub.clone()).await?;
     let widget = widgets.widget("a", &json!({ "size": "small" }));
     hub.rest().post(&widgets.path(), &widget).await?.created()?;
-    let patch = json!({ "spec": { "replicas": 6 } });
+    let change = json!({ "spec": { "replicas": 6 } });
     let details = hub
         .rest()
-        .merge_patch(&format!("{}/a", widgets.path()), &patch)
+        .merge_patch(&format!("{}/a", widgets.path()), &change)
         .await?
         .refused(
             422,
@@ -265,7 +265,7 @@ async fn strategic_merge_merges_lists_by_key(world: World) -> Result<()> {
         },
     });
     hub.rest().post(&path, &deployment).await?.created()?;
-    let patch = json!({ "spec": { "template": { "spec": { "containers": [
+    let change = json!({ "spec": { "template": { "spec": { "containers": [
         { "name": "two", "image": "two:2" },
     ] } } } });
     let patched = hub
@@ -274,7 +274,7 @@ async fn strategic_merge_merges_lists_by_key(world: World) -> Result<()> {
             http::Method::PATCH,
             &format!("{path}/a"),
             Some("application/strategic-merge-patch+json"),
-            Some(&patch),
+            Some(&change),
         )
         .await?
         .ok()?;

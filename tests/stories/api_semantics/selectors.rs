@@ -17,7 +17,7 @@ pub(super) fn stories() -> Vec<Story> {
     ]
 }
 
-/// Makes ConfigMaps `a` to `d`; gives the path of their list.
+/// Makes four `ConfigMap`s, `a` to `d`; gives the path of their list.
 async fn some_config_maps(hub: &Cluster) -> Result<String> {
     let path = format!("/api/v1/namespaces/{}/configmaps", hub.namespace().await?);
     let labels = [

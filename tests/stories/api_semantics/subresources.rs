@@ -27,7 +27,7 @@ async fn generation_counts_changes_of_the_spec(world: World) -> Result<()> {
     let created = hub.rest().post(&widgets.path(), &widget).await?.created()?;
     has(&created, &json!({ "metadata": { "generation": 1 } }))?;
 
-    for (patch, generation) in [
+    for (change, generation) in [
         (json!({ "metadata": { "labels": { "app": "shop" } } }), 1),
         (json!({ "metadata": { "annotations": { "note": "n" } } }), 1),
         (json!({ "spec": { "size": "large" } }), 2),
@@ -36,7 +36,7 @@ async fn generation_counts_changes_of_the_spec(world: World) -> Result<()> {
         (json!({ "metadata": { "generation": 9 } }), 2),
         (json!({ "spec": { "replicas": 2 } }), 3),
     ] {
-        let patched = hub.rest().merge_patch(&path, &patch).await?.ok()?;
+        let patched = hub.rest().merge_patch(&path, &change).await?.ok()?;
         has(
             &patched,
             &json!({ "metadata": { "generation": generation } }),
@@ -156,18 +156,18 @@ async fn status_of_a_built_in_type_is_isolated_too(world: World) -> Result<()> {
         created["status"] == json!({}),
         "create wrote the status: {created}"
     );
-    let patch = json!({ "spec": { "replicas": 5 }, "status": { "replicas": 3 } });
+    let change = json!({ "spec": { "replicas": 5 }, "status": { "replicas": 3 } });
     let path = format!("{path}/a");
     let reported = hub
         .rest()
-        .merge_patch(&format!("{path}/status"), &patch)
+        .merge_patch(&format!("{path}/status"), &change)
         .await?
         .ok()?;
     has(
         &reported,
         &json!({ "spec": { "replicas": 1 }, "status": { "replicas": 3 } }),
     )?;
-    let patched = hub.rest().merge_patch(&path, &patch).await?.ok()?;
+    let patched = hub.rest().merge_patch(&path, &change).await?.ok()?;
     has(
         &patched,
         &json!({ "spec": { "replicas": 5 }, "status": { "replicas": 3 } }),
@@ -249,10 +249,10 @@ async fn scale_reads_and_writes_the_replicas(world: World) -> Result<()> {
         .put(&format!("{path}/scale"), &scale)
         .await?
         .ok()?;
-    let patch = json!({ "spec": { "replicas": 3 } });
+    let change = json!({ "spec": { "replicas": 3 } });
     let patched = hub
         .rest()
-        .merge_patch(&format!("{path}/scale"), &patch)
+        .merge_patch(&format!("{path}/scale"), &change)
         .await?
         .ok()?;
     has(

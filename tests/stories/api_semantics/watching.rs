@@ -37,10 +37,10 @@ async fn a_watch_from_a_version_shows_what_came_after_it(world: World) -> Result
         .post(&path, &config_map("a", "1"))
         .await?
         .created()?;
-    let patch = json!({ "data": { "value": "2" } });
+    let change = json!({ "data": { "value": "2" } });
     let a2 = hub
         .rest()
-        .merge_patch(&format!("{path}/a"), &patch)
+        .merge_patch(&format!("{path}/a"), &change)
         .await?
         .ok()?;
     hub.rest().delete(&format!("{path}/before")).await?.ok()?;
