@@ -25,7 +25,6 @@ use crate::{null_as_default, schema};
     derive = "PartialEq",
     derive = "Default",
     attr = "cfg_attr(all(), serde(default))",
-    schema = "disabled",
     printcolumn = r#"{"name":"Hub Accepted","type":"boolean","description":"Whether the hub lets the cluster join","jsonPath":".spec.hubAcceptsClient"}"#,
     printcolumn = r#"{"name":"Managed Cluster URLs","type":"string","description":"Addresses of the cluster's API server","jsonPath":".spec.managedClusterClientConfigs[*].url"}"#,
     printcolumn = r#"{"name":"Joined","type":"string","description":"Whether the cluster has joined","jsonPath":".status.conditions[?(@.type==\"ManagedClusterJoined\")].status"}"#,

@@ -40,3 +40,46 @@ pub fn is_true_for(conditions: &[Condition], type_: &str, generation: i64) -> bo
         condition.status == TRUE && condition.observed_generation == Some(generation)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+    use crate::constants::{WORK_APPLIED, WORK_AVAILABLE, WORK_DEGRADED};
+
+    fn condition(type_: &str, status: &str, generation: Option<i64>) -> Condition {
+        Condition {
+            type_: type_.to_owned(),
+            status: status.to_owned(),
+            observed_generation: generation,
+            reason: "AsExpected".to_owned(),
+            message: String::new(),
+            last_transition_time: Time(jiff::Timestamp::UNIX_EPOCH),
+        }
+    }
+
+    #[test]
+    fn missing_condition_is_unknown_and_neither_true_nor_false() {
+        let conditions = [condition(WORK_APPLIED, TRUE, None)];
+        assert!(is_true(&conditions, WORK_APPLIED));
+        assert!(!is_false(&conditions, WORK_APPLIED));
+        assert!(find(&conditions, WORK_AVAILABLE).is_none());
+        assert_eq!(status(&conditions, WORK_AVAILABLE), UNKNOWN);
+        assert!(!is_true(&conditions, WORK_AVAILABLE));
+        assert!(!is_false(&conditions, WORK_AVAILABLE));
+    }
+
+    #[test]
+    fn condition_of_an_older_generation_is_not_true_for_the_current_one() {
+        let conditions = [
+            condition(WORK_APPLIED, TRUE, Some(2)),
+            condition(WORK_AVAILABLE, TRUE, None),
+            condition(WORK_DEGRADED, FALSE, Some(2)),
+        ];
+        assert!(is_true_for(&conditions, WORK_APPLIED, 2));
+        assert!(!is_true_for(&conditions, WORK_APPLIED, 3));
+        assert!(!is_true_for(&conditions, WORK_AVAILABLE, 2));
+        assert!(!is_true_for(&conditions, WORK_DEGRADED, 2));
+    }
+}

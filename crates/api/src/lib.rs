@@ -23,7 +23,7 @@
 //! - A field with a default in the CRD has that default here, and is always written, so that an
 //!   object compares equal before and after the API server filled the default in.
 //!
-//! - OCM's CRDs admit objects without `spec`. Each kind therefore decodes with serde's container
+//! - OCM's CRDs admit objects without `spec`, save for Placement. The other kinds therefore decode with serde's container
 //!   default. kube's derive refuses serde attributes on the type it makes and lets a conditional
 //!   one through, hence `attr = "cfg_attr(all(), serde(default))"`.
 //!
@@ -35,16 +35,21 @@
 //! an error of that one object, found by whoever acts on it. The CRD schema lists the known values
 //! only.
 
+#![allow(
+    clippy::doc_markdown,
+    reason = "field docs become CRD descriptions, where OCM's names carry no backticks"
+)]
+
 #[macro_use]
 mod string_enum;
 
 pub mod cluster;
 pub mod conditions;
 pub mod constants;
+pub mod crds;
 pub mod placement;
 pub mod replicaset;
 pub mod rollout;
-#[allow(dead_code, reason = "used by the definitions, next commit")]
 mod schema;
 pub mod work;
 

@@ -23,8 +23,6 @@ use crate::{null_as_default, schema};
     status = "PlacementStatus",
     derive = "PartialEq",
     derive = "Default",
-    attr = "cfg_attr(all(), serde(default))",
-    schema = "disabled",
     printcolumn = r#"{"name":"Succeeded","type":"string","description":"Status of the PlacementSatisfied condition","jsonPath":".status.conditions[?(@.type==\"PlacementSatisfied\")].status"}"#,
     printcolumn = r#"{"name":"Reason","type":"string","description":"Reason of the PlacementSatisfied condition","jsonPath":".status.conditions[?(@.type==\"PlacementSatisfied\")].reason"}"#,
     printcolumn = r#"{"name":"SelectedClusters","type":"integer","description":"Number of clusters selected","jsonPath":".status.numberOfSelectedClusters"}"#
@@ -472,7 +470,9 @@ pub struct DecisionGroupStatus {
 }
 
 /// Stands in for the spec that a PlacementDecision does not have.
-#[derive(CustomResource, Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    CustomResource, JsonSchema, Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize,
+)]
 #[kube(
     group = "cluster.open-cluster-management.io",
     version = "v1beta1",
@@ -485,8 +485,7 @@ pub struct DecisionGroupStatus {
     derive = "PartialEq",
     derive = "Default",
     attr = "cfg_attr(all(), serde(default))",
-    schema = "disabled",
-    printcolumn = r#"{"name":"Placement","type":"string","description":"Placement the decisions belong to","jsonPath":".metadata.labels['cluster\\.open-cluster-management\\.io/placement']"}"#,
+    printcolumn = r#"{"name":"Placement","type":"string","description":"Placement the decisions belong to","jsonPath":".metadata.labels.cluster\\.open-cluster-management\\.io/placement"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 pub struct PlacementDecisionSpec {}
@@ -513,13 +512,13 @@ impl PlacementDecisionStatus {
 /// A cluster that was selected.
 #[derive(JsonSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("required" = ["clusterName", "reason"]))]
 pub struct ClusterDecision {
     /// Name of the cluster.
     pub cluster_name: String,
 
     /// Why it was selected.
     #[serde(default)]
-    #[schemars(required)]
     pub reason: String,
 
     /// Its score under the placement's prioritizers.

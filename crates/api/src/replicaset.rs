@@ -23,7 +23,6 @@ use crate::{null_as_default, schema};
     derive = "PartialEq",
     derive = "Default",
     attr = "cfg_attr(all(), serde(default))",
-    schema = "disabled",
     printcolumn = r#"{"name":"Placement","type":"string","description":"Reason of the PlacementVerified condition","jsonPath":".status.conditions[?(@.type==\"PlacementVerified\")].reason"}"#,
     printcolumn = r#"{"name":"Found","type":"string","description":"Whether clusters were found","jsonPath":".status.conditions[?(@.type==\"PlacementVerified\")].status"}"#,
     printcolumn = r#"{"name":"ManifestWorks","type":"string","description":"Reason of the ManifestworkApplied condition","jsonPath":".status.conditions[?(@.type==\"ManifestworkApplied\")].reason"}"#,

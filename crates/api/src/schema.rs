@@ -60,7 +60,7 @@ fn make_structural(schema: &mut Value) {
     }
 }
 
-/// Takes `null` out of `type` and `anyOf`.
+/// Takes `null` out of `type`, `enum` and `anyOf`.
 fn drop_null(keywords: &mut Map<String, Value>) {
     if let Some(Value::Array(types)) = keywords.get_mut("type") {
         types.retain(|type_| type_ != "null");
@@ -68,6 +68,9 @@ fn drop_null(keywords: &mut Map<String, Value>) {
             let only = only.clone();
             keywords.insert("type".to_owned(), only);
         }
+    }
+    if let Some(Value::Array(values)) = keywords.get_mut("enum") {
+        values.retain(|value| !value.is_null());
     }
     let Some(Value::Array(choices)) = keywords.get_mut("anyOf") else {
         return;
@@ -239,4 +242,58 @@ pub(crate) fn selector_requirements(_: &mut SchemaGenerator) -> Schema {
             },
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::{Deserialize, Serialize};
+    use serde_json::json;
+
+    use super::*;
+    use crate::replicaset::CascadeDeletionPolicy;
+
+    /// Inner.
+    #[derive(JsonSchema, Serialize, Deserialize, Default)]
+    struct Inner {
+        /// A number.
+        #[serde(default)]
+        number: Option<i32>,
+    }
+
+    /// Outer
+    /// in two lines.
+    #[derive(JsonSchema, Serialize, Deserialize)]
+    struct Outer {
+        /// May be missing.
+        inner: Option<Inner>,
+        #[serde(default)]
+        list: Vec<Inner>,
+        /// Chosen.
+        choice: Option<CascadeDeletionPolicy>,
+        #[serde(default)]
+        #[schemars(extend("x-default" = "Background"))]
+        filled: CascadeDeletionPolicy,
+        name: String,
+    }
+
+    #[test]
+    fn options_lose_null_and_defaults_are_only_those_marked() {
+        let number = json!({"type": "integer", "format": "int32", "description": "A number."});
+        let choices = ["Background", "Foreground"];
+        assert_eq!(
+            structural::<Outer>(),
+            json!({
+                "description": "Outer in two lines.",
+                "type": "object",
+                "required": ["name"],
+                "properties": {
+                    "inner": {"description": "May be missing.", "type": "object", "properties": {"number": number}},
+                    "list": {"type": "array", "items": {"description": "Inner.", "type": "object", "properties": {"number": number}}},
+                    "choice": {"description": "Chosen.", "type": "string", "enum": choices},
+                    "filled": {"type": "string", "enum": choices, "default": "Background"},
+                    "name": {"type": "string"},
+                },
+            })
+        );
+    }
 }

@@ -21,8 +21,8 @@ macro_rules! string_enum {
         }
 
         impl $name {
-            /// The texts that the API server accepts.
-            pub const KNOWN: &'static [&'static str] = &[$($text),+];
+            /// The texts that the API server accepts, aliases included.
+            pub const KNOWN: &'static [&'static str] = &[$($text $(, $alias)*),+];
 
             /// The text on the wire.
             pub fn as_str(&self) -> &str {
@@ -84,4 +84,56 @@ macro_rules! string_enum {
             }
         }
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::work::{DeletePropagationPolicyType, FeedBackType, FeedbackScrapeType};
+
+    fn read(text: &str) -> FeedbackScrapeType {
+        serde_json::from_value(text.into()).unwrap()
+    }
+
+    #[test]
+    fn both_spellings_of_the_scrape_type_are_read_and_the_shipped_one_is_written() {
+        for text in ["Watch", "WATCH"] {
+            assert_eq!(read(text), FeedbackScrapeType::Watch);
+        }
+        for text in ["Poll", "POLL", ""] {
+            assert_eq!(read(text), FeedbackScrapeType::Poll);
+        }
+        assert_eq!(serde_json::to_value(read("WATCH")).unwrap(), "Watch");
+        assert_eq!(serde_json::to_value(read("POLL")).unwrap(), "Poll");
+        assert_eq!(
+            FeedbackScrapeType::KNOWN,
+            ["Poll", "POLL", "Watch", "WATCH"]
+        );
+    }
+
+    #[test]
+    fn other_text_is_kept() {
+        assert_eq!(
+            read("wAtCh"),
+            FeedbackScrapeType::Unrecognized("wAtCh".to_owned())
+        );
+        assert_eq!(serde_json::to_value(read("wAtCh")).unwrap(), "wAtCh");
+    }
+
+    #[test]
+    fn empty_text_is_the_default_where_there_is_one() {
+        assert_eq!(
+            DeletePropagationPolicyType::from(""),
+            DeletePropagationPolicyType::Foreground
+        );
+        assert_eq!(
+            FeedBackType::from(""),
+            FeedBackType::Unrecognized(String::new())
+        );
+    }
+
+    #[test]
+    fn value_that_is_no_string_is_an_error() {
+        let error = serde_json::from_str::<FeedbackScrapeType>("1").unwrap_err();
+        assert!(error.to_string().contains("expected a string"), "{error}");
+    }
 }

@@ -3,12 +3,16 @@
 //! Each module answers one question of the agent with plain values in and plain values out, so
 //! that an actor only carries out what was decided here.
 
+pub mod applied_work;
+pub mod apply;
 pub mod availability;
 pub mod conditions;
 pub mod feedback;
 mod go_format;
 pub mod jsonpath;
 pub mod manifest;
+pub mod manifest_config;
+pub mod ownership;
 pub mod placement;
 pub mod replicaset;
 pub mod rollout;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use muster_api::work::Manifest;
+use muster_api::work::{Manifest, ManifestResourceMeta};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -154,11 +154,43 @@ impl ParsedManifest {
         Ok(())
     }
 
+    /// The entry of the manifest in the status of its work. `resource` is empty where the server
+    /// does not know the kind; a cluster-scoped object has no namespace, whatever is written.
+    pub fn resource_meta(&self, resource: &str, namespaced: bool) -> ManifestResourceMeta {
+        let Gvk {
+            group,
+            version,
+            kind,
+        } = self.gvk();
+        ManifestResourceMeta {
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+            resource: resource.into(),
+            name: self.name().into(),
+            namespace: if namespaced {
+                self.namespace().into()
+            } else {
+                String::new()
+            },
+            ..unparsed_resource_meta(self.ordinal)
+        }
+    }
+
     fn metadata(&self, field: &str) -> &str {
         let metadata = self.object.get("metadata");
         metadata
             .and_then(|metadata| metadata.get(field)?.as_str())
             .unwrap_or_default()
+    }
+}
+
+/// The entry of a manifest that could not be parsed: nothing but its position.
+pub fn unparsed_resource_meta(ordinal: usize) -> ManifestResourceMeta {
+    ManifestResourceMeta {
+        // No hub admits a work of two thousand million manifests.
+        ordinal: i32::try_from(ordinal).unwrap_or(i32::MAX),
+        ..ManifestResourceMeta::default()
     }
 }
 
@@ -376,6 +408,32 @@ mod tests {
             error.len() < MAX_SHOWN_BYTES + 50 && error.ends_with("…'"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_cluster_scoped_object_is_recorded_without_namespace() {
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": "a", "namespace": "x"},
+        });
+        let manifest = ParsedManifest::parse(3, &role.to_string()).unwrap();
+        let meta = manifest.resource_meta("clusterroles", false);
+        let expected = ManifestResourceMeta {
+            ordinal: 3,
+            group: "rbac.authorization.k8s.io".into(),
+            version: "v1".into(),
+            kind: "ClusterRole".into(),
+            resource: "clusterroles".into(),
+            name: "a".into(),
+            namespace: String::new(),
+        };
+        assert_eq!(meta, expected);
+        assert_eq!(manifest.resource_meta("", true).namespace, "x");
+        let unparsed = ManifestResourceMeta {
+            ordinal: 3,
+            ..Default::default()
+        };
+        assert_eq!(unparsed_resource_meta(3), unparsed);
     }
 
     #[test]

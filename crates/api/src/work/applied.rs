@@ -21,7 +21,6 @@ use crate::{null_as_default, schema};
     derive = "PartialEq",
     derive = "Default",
     attr = "cfg_attr(all(), serde(default))",
-    schema = "disabled",
     printcolumn = r#"{"name":"Work","type":"string","description":"Name of the work on the hub","jsonPath":".spec.manifestWorkName"}"#,
     printcolumn = r#"{"name":"Agent","type":"string","description":"Agent that handles it","jsonPath":".spec.agentID","priority":1}"#,
     printcolumn = r#"{"name":"Eviction","type":"date","description":"Since when it is to be evicted","jsonPath":".status.evictionStartTime","priority":1}"#,

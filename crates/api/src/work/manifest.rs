@@ -101,3 +101,65 @@ impl JsonSchema for Manifest {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn manifest(json: &str) -> Manifest {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn text_is_kept_byte_for_byte() {
+        let text = "{ \"kind\" : \"A\",\n  \"n\": 1.0 }";
+        assert_eq!(manifest(text).as_json(), text);
+        assert_eq!(serde_json::to_string(&manifest(text)).unwrap(), text);
+    }
+
+    #[test]
+    fn manifests_compare_by_content() {
+        assert_eq!(
+            manifest(r#"{"a":1,"b":[2]}"#),
+            manifest(r#"{ "b": [2], "a": 1 }"#)
+        );
+        assert_ne!(manifest(r#"{"a":1}"#), manifest(r#"{"a":2}"#));
+        assert_ne!(manifest(r#"{"a":[1,2]}"#), manifest(r#"{"a":[2,1]}"#));
+    }
+
+    #[test]
+    fn value_goes_in_and_comes_out() {
+        let value = json!({"kind": "A", "n": u64::MAX, "nested": {"x": null}});
+        let made = Manifest::try_from(value.clone()).unwrap();
+        assert_eq!(made.to_value().unwrap(), value);
+        assert_eq!(serde_json::to_value(&made).unwrap(), value);
+        assert_eq!(serde_json::from_value::<Manifest>(value).unwrap(), made);
+    }
+
+    #[test]
+    fn part_of_the_object_is_read_without_the_rest() {
+        #[derive(Deserialize)]
+        struct Head<'a> {
+            kind: &'a str,
+        }
+        assert_eq!(
+            manifest(r#"{"kind":"A","n":1}"#)
+                .read::<Head<'_>>()
+                .unwrap()
+                .kind,
+            "A"
+        );
+        assert!(manifest(r#"{"n":1}"#).read::<Head<'_>>().is_err());
+    }
+
+    #[test]
+    fn text_that_nests_too_deep_is_carried_but_not_parsed() {
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        let carried = manifest(&deep);
+        assert!(carried.to_value().is_err());
+        assert_eq!(carried, manifest(&deep));
+        assert_ne!(carried, manifest("[]"));
+    }
+}

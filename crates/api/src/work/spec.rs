@@ -21,7 +21,6 @@ use crate::null_as_default;
     derive = "PartialEq",
     derive = "Default",
     attr = "cfg_attr(all(), serde(default))",
-    schema = "disabled",
     printcolumn = r#"{"name":"Applied","type":"string","description":"Whether every manifest was applied","jsonPath":".status.conditions[?(@.type==\"Applied\")].status"}"#,
     printcolumn = r#"{"name":"Available","type":"string","description":"Whether every applied object exists","jsonPath":".status.conditions[?(@.type==\"Available\")].status"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::jsonpath::{EvalError, JsonPath, Matches};
+use crate::jsonpath::{EvalError, Few, JsonPath, Matches};
 use crate::manifest::Gvk;
 
 /// Where `kubectl apply` keeps a copy of what was applied, data included.
@@ -45,7 +45,7 @@ impl SecretGuard {
     /// Whether the result of a path over the whole Secret shows data.
     pub(super) fn shows_in(
         &self,
-        whole: &Result<Vec<Matches<'_>>, EvalError>,
+        whole: &Result<Few<Matches<'_>>, EvalError>,
         path: &JsonPath,
     ) -> bool {
         match (whole, path.eval(&self.without_data)) {
@@ -57,7 +57,7 @@ impl SecretGuard {
                             .zip(without.iter())
                             .any(|(a, b)| a.value() != b.value())
                 };
-                whole.len() != without.len() || whole.iter().zip(&without).any(differ)
+                whole.len() != without.len() || whole.iter().zip(without.iter()).any(differ)
             }
             (Err(whole), Err(without)) => *whole != without,
             _ => true,

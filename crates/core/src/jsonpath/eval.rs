@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::{Found, Matches, Operator, Part, Slice, Step};
+use super::{Few, Found, Matches, Operator, Part, Slice, Step};
 use crate::go_format::{Numeric, write_value};
 
 /// Most values that one evaluation may visit: some 20 ms of work, and far above what a path over
@@ -84,7 +84,7 @@ static NO_ELEMENT: Value = Value::Null;
 pub(super) fn evaluate<'a>(
     parts: &'a [Part],
     object: &'a Value,
-) -> Result<Vec<Matches<'a>>, EvalError> {
+) -> Result<Few<Matches<'a>>, EvalError> {
     let mut evaluation = Evaluation {
         visits: 0,
         ranges_begun: 0,
@@ -126,8 +126,8 @@ impl Evaluation {
         parts: &'a [Part],
         first: usize,
         input: Found<'a>,
-    ) -> Result<Vec<Matches<'a>>, EvalError> {
-        let mut all = Vec::new();
+    ) -> Result<Few<Matches<'a>>, EvalError> {
+        let mut all = Few::None;
         let mut position = first;
         while let Some(part) = parts.get(position) {
             self.visit()?;
@@ -159,7 +159,7 @@ impl Evaluation {
         parts: &'a [Part],
         first: usize,
         elements: &[Found<'a>],
-        all: &mut Vec<Matches<'a>>,
+        all: &mut Few<Matches<'a>>,
     ) -> Result<(), EvalError> {
         if self.ranges_open == MAX_RANGES {
             return Err(EvalError::RangesTooDeep);
@@ -174,7 +174,7 @@ impl Evaluation {
             } else {
                 element
             };
-            all.extend(self.parts(parts, first, element)?);
+            all.append(self.parts(parts, first, element)?);
         }
         if elements.is_empty() {
             // Only to find where the range ends, and the errors on the way.

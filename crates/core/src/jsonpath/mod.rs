@@ -103,7 +103,7 @@ impl JsonPath {
     /// Finds the values of the path in `object`: one list for each action or text of the
     /// template. A path without `}{` or `range` gives exactly one list, and missing keys an empty
     /// one.
-    pub fn eval<'a>(&'a self, object: &'a Value) -> Result<Vec<Matches<'a>>, EvalError> {
+    pub fn eval<'a>(&'a self, object: &'a Value) -> Result<Few<Matches<'a>>, EvalError> {
         eval::evaluate(&self.parts, object)
     }
 }
@@ -143,35 +143,50 @@ impl<'a> Found<'a> {
     }
 }
 
-/// The values found by one action. Most paths find one value or none; those cost no allocation.
+/// The values found by one action.
+pub type Matches<'a> = Few<Found<'a>>;
+
+/// A list that mostly holds one value or none; those cost no allocation. Reads as a slice.
 #[derive(Debug, Clone, Default)]
-pub enum Matches<'a> {
-    /// Nothing found.
+pub enum Few<T> {
+    /// Nothing.
     #[default]
     None,
     /// One value.
-    One(Found<'a>),
+    One(T),
     /// Any number of values.
-    Many(Vec<Found<'a>>),
+    Many(Vec<T>),
 }
 
-impl<'a> Matches<'a> {
-    fn push(&mut self, found: Found<'a>) {
-        match self {
-            Self::None => *self = Self::One(found),
-            Self::One(first) => *self = Self::Many(vec![*first, found]),
-            Self::Many(all) => all.push(found),
+impl<T> Few<T> {
+    fn push(&mut self, value: T) {
+        *self = match std::mem::take(self) {
+            Self::None => Self::One(value),
+            Self::One(first) => Self::Many(vec![first, value]),
+            Self::Many(mut all) => {
+                all.push(value);
+                Self::Many(all)
+            }
+        }
+    }
+
+    fn append(&mut self, more: Self) {
+        match (&mut *self, more) {
+            (_, Self::None) => {}
+            (Self::None, more) => *self = more,
+            (_, Self::One(value)) => self.push(value),
+            (_, Self::Many(values)) => values.into_iter().for_each(|value| self.push(value)),
         }
     }
 }
 
-impl<'a> Deref for Matches<'a> {
-    type Target = [Found<'a>];
+impl<T> Deref for Few<T> {
+    type Target = [T];
 
     fn deref(&self) -> &Self::Target {
         match self {
             Self::None => &[],
-            Self::One(found) => std::slice::from_ref(found),
+            Self::One(value) => std::slice::from_ref(value),
             Self::Many(all) => all,
         }
     }

@@ -10,6 +10,7 @@
 mod conditions;
 mod feedback;
 mod jsonpath;
+mod names;
 
 use serde_json::Value;
 
