@@ -1,1 +1,30 @@
-//! An embedded Kubernetes API server and a workload simulator
+//! An embedded Kubernetes API server and a workload simulator.
+//!
+//! The server speaks the Kubernetes API well enough that controllers, `kube` and kubectl do not
+//! notice a difference for what it serves; it runs in process behind a [`kube::Client`], without
+//! a socket, and over HTTPS when asked.
+
+mod admission;
+mod builtin;
+mod decode;
+mod discovery;
+mod http;
+mod object;
+mod patch;
+mod registry;
+mod review;
+mod schema;
+mod selector;
+mod server;
+mod stats;
+mod status;
+mod store;
+mod strategy;
+mod table;
+mod validation;
+mod verbs;
+
+pub use admission::{Admission, AdmissionRequest, Operation};
+pub use server::{ApiServer, ApiServerBuilder, BuildError, Storage};
+pub use stats::Stats;
+pub use store::durable::OpenError;

@@ -1,0 +1,322 @@
+//! The server as a tower service: routing, forms of answers, errors.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WARNING};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body::Body;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde_json::{Value, json};
+
+use super::body::ApiBody;
+use super::negotiate::{self, Form};
+use super::path::{self, ResourcePath, Target};
+use super::query::Query;
+use crate::discovery;
+use crate::server::Inner;
+use crate::status::{ApiError, ApiResult};
+use crate::strategy::Part;
+use crate::table;
+use crate::verbs::call::{Answer, Call, Outcome};
+use crate::verbs::{delete, read, scale, watch, write};
+
+/// Largest request body, as in the real server.
+const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
+
+/// The server behind [`kube::Client`]s and connections.
+#[derive(Clone)]
+pub(crate) struct ApiService {
+    pub(crate) server: Arc<Inner>,
+}
+
+impl<B> tower::Service<Request<B>> for ApiService
+where
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<ApiBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let server = self.server.clone();
+        Box::pin(async move {
+            Ok(match handle(server, request).await {
+                Ok(response) => response,
+                Err(error) => error_response(&error),
+            })
+        })
+    }
+}
+
+async fn handle<B>(server: Arc<Inner>, request: Request<B>) -> ApiResult<Response<ApiBody>>
+where
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    if server.stopping.is_cancelled() {
+        return Err(ApiError::shutting_down());
+    }
+    let (parts, body) = request.into_parts();
+    let target = path::parse(parts.uri.path());
+    let path = match target {
+        Target::Resource(path) => path,
+        other => {
+            if parts.method != Method::GET && parts.method != Method::HEAD {
+                return Err(ApiError::no_such_path());
+            }
+            let form = negotiate::accepted(&parts.headers).unwrap_or(Form::Object);
+            return plain(&server, &other, form);
+        }
+    };
+    let types = server.registry.types();
+    let def = types
+        .find(&path.group, &path.plural)
+        .filter(|d| d.version(&path.version).is_some())
+        .filter(|d| d.namespaced || path.namespace.is_none())
+        .cloned()
+        .ok_or_else(ApiError::no_such_path)?;
+    let form = negotiate::accepted(&parts.headers)?;
+    let body = collect(body).await?;
+    let call = Call {
+        server,
+        def,
+        query: Query::parse(parts.uri.query()),
+        form,
+        content_type: negotiate::content_type(&parts.headers).to_owned(),
+        path,
+        body,
+    };
+    let verb = Verb::of(&parts.method, &call)?;
+    call.server.meter.request(verb.name(), &call.def.key);
+    dispatch(verb, call).await
+}
+
+async fn collect<B>(body: B) -> ApiResult<Bytes>
+where
+    B: Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    match Limited::new(body, MAX_BODY_BYTES).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(e) if e.is::<LengthLimitError>() => Err(ApiError::too_large(MAX_BODY_BYTES)),
+        Err(e) => Err(ApiError::bad_request(format!(
+            "failed to read the request's body: {e}"
+        ))),
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verb {
+    Get,
+    List,
+    Watch,
+    Create,
+    Update,
+    Patch,
+    Delete,
+    DeleteCollection,
+}
+
+impl Verb {
+    fn of(method: &Method, call: &Call) -> ApiResult<Self> {
+        let ResourcePath {
+            name, subresource, ..
+        } = &call.path;
+        let verb = match (method.as_str(), name.is_some()) {
+            ("GET" | "HEAD", true) if call.query.flag("watch") => Self::Watch,
+            ("GET" | "HEAD", true) => Self::Get,
+            ("GET" | "HEAD", false) if call.query.flag("watch") => Self::Watch,
+            ("GET" | "HEAD", false) => Self::List,
+            ("POST", false) => Self::Create,
+            ("PUT", true) => Self::Update,
+            ("PATCH", true) => Self::Patch,
+            ("DELETE", true) => Self::Delete,
+            ("DELETE", false) => Self::DeleteCollection,
+            _ => return Err(not_allowed()),
+        };
+        let review = call.def.builtin.is_some_and(|b| b.review);
+        if review && verb != Self::Create {
+            return Err(not_allowed());
+        }
+        let version = call.version();
+        match subresource.as_deref() {
+            None => {}
+            Some("status") if version.status => {}
+            Some("scale") if version.scale.is_some() => {}
+            Some("finalize") if &*call.def.key == crate::builtin::NAMESPACES => {}
+            Some(_) => return Err(ApiError::no_such_path()),
+        }
+        let on_subresource = matches!(verb, Self::Get | Self::Update | Self::Patch);
+        if subresource.is_some() && !on_subresource {
+            return Err(not_allowed());
+        }
+        Ok(verb)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+        }
+    }
+}
+
+fn not_allowed() -> ApiError {
+    ApiError::method_not_allowed("the server does not allow this method on the requested resource")
+}
+
+async fn dispatch(verb: Verb, call: Call) -> ApiResult<Response<ApiBody>> {
+    if verb == Verb::Watch {
+        let outcome = watch::watch(call)?;
+        return Ok(lines_response(outcome));
+    }
+    let part = match call.subresource() {
+        Some("status") => Part::Status,
+        Some("finalize") => Part::Finalize,
+        _ => Part::Main,
+    };
+    let is_scale = call.subresource() == Some("scale");
+    let outcome = match verb {
+        Verb::Get if is_scale => scale::get(&call)?,
+        Verb::Update | Verb::Patch if is_scale => {
+            Box::pin(scale::change(&call, verb == Verb::Patch)).await?
+        }
+        Verb::Get => read::get(&call)?,
+        Verb::List => read::list(&call)?,
+        Verb::Create => Box::pin(write::create(&call)).await?,
+        Verb::Update => Box::pin(write::update(&call, part)).await?,
+        Verb::Patch => Box::pin(write::patch(&call, part)).await?,
+        Verb::Delete => Box::pin(delete::delete(&call)).await?,
+        Verb::DeleteCollection => Box::pin(delete::delete_collection(&call)).await?,
+        Verb::Watch => unreachable!("answered above"),
+    };
+    let warnings = match &call.version().deprecation_warning {
+        Some(text) => outcome.warnings.iter().chain([text]).cloned().collect(),
+        None => outcome.warnings,
+    };
+    let mut response = match outcome.answer {
+        Answer::Json(bytes) => json_response(StatusCode::OK, bytes),
+        Answer::Value(code, value) => value_response(code, &value),
+        Answer::Object(code, stored) => {
+            let bytes = match call.form {
+                Form::Table => {
+                    let metadata = json!({"resourceVersion": stored.revision.to_string()});
+                    let table = table::render(&call, &metadata, &[stored], true);
+                    return Ok(value_response(code, &table));
+                }
+                Form::Metadata => stored.metadata_bytes(),
+                _ => stored.bytes_as(&call.def.kind, &call.api_version()),
+            };
+            json_response(code, bytes)
+        }
+        Answer::Lines(_) => unreachable!("only watches stream"),
+    };
+    for text in warnings {
+        let text = text.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
+            response.headers_mut().append(WARNING, value);
+        }
+    }
+    Ok(response)
+}
+
+fn plain(server: &Inner, target: &Target, form: Form) -> ApiResult<Response<ApiBody>> {
+    let types = server.registry.types();
+    let aggregated = form == Form::AggregatedDiscovery;
+    let value = match target {
+        Target::CoreVersions | Target::Groups if aggregated => {
+            let value = discovery::aggregated(&types, *target == Target::CoreVersions);
+            let mut response = value_response(StatusCode::OK, &value);
+            response.headers_mut().insert(
+                CONTENT_TYPE,
+                HeaderValue::from_static(
+                    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+                ),
+            );
+            return Ok(response);
+        }
+        Target::CoreVersions => Some(discovery::core_versions()),
+        Target::Groups => Some(discovery::groups(&types)),
+        Target::Group(group) => discovery::one_group(&types, group),
+        Target::GroupVersion { group, version } => discovery::resources(&types, group, version),
+        Target::Plain(path) => match path.trim_end_matches('/') {
+            "/version" => Some(discovery::version()),
+            "/healthz" | "/readyz" | "/livez" => return Ok(text_response("ok")),
+            _ => None,
+        },
+        Target::Resource(_) => None,
+    };
+    value
+        .map(|v| value_response(StatusCode::OK, &v))
+        .ok_or_else(ApiError::no_such_path)
+}
+
+fn json_response(code: StatusCode, bytes: Bytes) -> Response<ApiBody> {
+    let mut response = Response::new(ApiBody::Whole(Some(bytes)));
+    *response.status_mut() = code;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn value_response(code: StatusCode, value: &Value) -> Response<ApiBody> {
+    json_response(code, Bytes::from(value.to_string()))
+}
+
+fn text_response(text: &'static str) -> Response<ApiBody> {
+    let mut response = Response::new(ApiBody::Whole(Some(Bytes::from_static(text.as_bytes()))));
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
+    response
+}
+
+fn lines_response(outcome: Outcome) -> Response<ApiBody> {
+    let Answer::Lines(lines) = outcome.answer else {
+        unreachable!("watches stream")
+    };
+    let mut response = Response::new(ApiBody::Lines(lines));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// An error as the client gets it.
+pub(crate) fn error_response(error: &ApiError) -> Response<ApiBody> {
+    let mut response = value_response(error.code, &error.to_value());
+    let retry = error
+        .details
+        .as_ref()
+        .and_then(|d| d["retryAfterSeconds"].as_u64());
+    if let Some(seconds) = retry {
+        response
+            .headers_mut()
+            .insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if error.code == StatusCode::METHOD_NOT_ALLOWED {
+        response
+            .headers_mut()
+            .insert(ALLOW, HeaderValue::from_static("GET"));
+    }
+    response
+}

@@ -1,0 +1,299 @@
+//! Strategic merge patch for built-in types.
+//!
+//! Lists of objects merge by key where the type says so, others are replaced. The keys are
+//! those that the Go types carry as `patchMergeKey`, found by the list's path. Known
+//! directives: `$patch: replace|delete`, `$deleteFromPrimitiveList/…`,
+//! `$setElementOrder/…`, `$retainKeys`.
+
+use serde_json::{Map, Value, json};
+
+/// How a list merges.
+enum Merge {
+    /// By this field of its items.
+    Key(&'static str),
+    /// As a set of plain values.
+    Set,
+    /// Not at all.
+    Replace,
+}
+
+/// The rule for the list at a path; `path` has the field names only.
+fn rule(kind: &str, path: &[&str]) -> Merge {
+    let Some(last) = path.last() else {
+        return Merge::Replace;
+    };
+    let parent = path.len().checked_sub(2).map_or("", |at| path[at]);
+    match (*last, parent) {
+        ("finalizers", _) => Merge::Set,
+        ("ownerReferences", "metadata") => Merge::Key("uid"),
+        ("conditions", "status") => Merge::Key("type"),
+        ("containers" | "initContainers" | "ephemeralContainers", "spec") => Merge::Key("name"),
+        ("volumes", "spec") => Merge::Key("name"),
+        ("env", _) => Merge::Key("name"),
+        ("volumeMounts", _) => Merge::Key("mountPath"),
+        ("volumeDevices", _) => Merge::Key("devicePath"),
+        ("imagePullSecrets", _) => Merge::Key("name"),
+        ("secrets", "") if kind == "ServiceAccount" => Merge::Key("name"),
+        ("hostAliases", "spec") => Merge::Key("ip"),
+        ("topologySpreadConstraints", "spec") => Merge::Key("topologyKey"),
+        ("resourceClaims", "spec") => Merge::Key("name"),
+        ("ports", "spec") if kind == "Service" => Merge::Key("port"),
+        ("ports", "containers" | "initContainers" | "ephemeralContainers") => {
+            Merge::Key("containerPort")
+        }
+        ("podIPs", "status") => Merge::Key("ip"),
+        ("hostIPs", "status") => Merge::Key("ip"),
+        ("addresses", "status") if kind == "Node" => Merge::Key("type"),
+        ("taints", "spec") if kind == "Node" => Merge::Replace,
+        ("podCIDRs", "spec") if kind == "Node" => Merge::Set,
+        _ => Merge::Replace,
+    }
+}
+
+/// Applies a patch to an object of a built-in kind.
+pub(super) fn apply(kind: &str, target: &mut Value, patch: &Value) -> Result<(), String> {
+    let Value::Object(patch) = patch else {
+        return Err("a strategic merge patch is an object".to_owned());
+    };
+    merge_object(kind, &mut Vec::new(), target, patch)
+}
+
+fn merge_object<'a>(
+    kind: &str,
+    path: &mut Vec<&'a str>,
+    target: &mut Value,
+    patch: &'a Map<String, Value>,
+) -> Result<(), String> {
+    match patch.get("$patch").map(|d| (d, d.as_str())) {
+        None | Some((_, Some("merge"))) => {}
+        Some((_, Some("replace"))) => {
+            let mut whole = patch.clone();
+            whole.remove("$patch");
+            *target = Value::Object(whole);
+            return Ok(());
+        }
+        Some((_, Some("delete"))) => {
+            *target = json!({});
+            return Ok(());
+        }
+        Some((other, _)) => return Err(format!("unknown patch directive {other}")),
+    }
+    let fields = crate::object::as_object_mut(target);
+    if let Some(keep) = patch.get("$retainKeys").and_then(Value::as_array) {
+        fields.retain(|name, _| keep.iter().any(|k| k == name));
+    }
+    for (name, value) in patch {
+        if let Some(field) = name.strip_prefix("$deleteFromPrimitiveList/") {
+            let gone = value
+                .as_array()
+                .ok_or_else(|| format!("{name} is not a list"))?;
+            if let Some(list) = fields.get_mut(field).and_then(Value::as_array_mut) {
+                list.retain(|item| !gone.contains(item));
+            }
+            continue;
+        }
+        if name.starts_with('$') {
+            continue;
+        }
+        path.push(name);
+        match value {
+            Value::Null => {
+                fields.remove(name);
+            }
+            Value::Object(patch) => {
+                let entry = fields.entry(name.clone()).or_insert_with(|| json!({}));
+                merge_object(kind, path, entry, patch)?;
+            }
+            Value::Array(items) => {
+                let entry = fields.entry(name.clone()).or_insert_with(|| json!([]));
+                merge_list(kind, path, entry, items)?;
+            }
+            plain => {
+                fields.insert(name.clone(), plain.clone());
+            }
+        }
+        path.pop();
+    }
+    for (name, order) in patch {
+        if let (Some(field), Some(order)) =
+            (name.strip_prefix("$setElementOrder/"), order.as_array())
+        {
+            path.push(field);
+            let rule = rule(kind, path);
+            path.pop();
+            if let Some(list) = fields.get_mut(field).and_then(Value::as_array_mut) {
+                set_order(list, order, &rule);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn merge_list<'a>(
+    kind: &str,
+    path: &mut Vec<&'a str>,
+    target: &mut Value,
+    items: &'a [Value],
+) -> Result<(), String> {
+    let replaces = items
+        .iter()
+        .any(|i| i.get("$patch").is_some_and(|d| d == "replace"));
+    let rule = rule(kind, path);
+    let Some(list) = target.as_array_mut().filter(|_| !replaces) else {
+        let kept = items.iter().filter(|i| i.get("$patch").is_none());
+        *target = Value::Array(kept.cloned().collect());
+        return Ok(());
+    };
+    match rule {
+        Merge::Replace => *list = items.to_vec(),
+        Merge::Set => {
+            for item in items {
+                if !list.contains(item) {
+                    list.push(item.clone());
+                }
+            }
+        }
+        Merge::Key(key) => {
+            for item in items {
+                let Value::Object(patch) = item else {
+                    return Err(format!("{}: list item is not an object", path.join(".")));
+                };
+                let id = patch.get(key).ok_or_else(|| {
+                    format!("map: {item} does not contain declared merge key: {key}")
+                })?;
+                let found = list.iter().position(|i| i.get(key) == Some(id));
+                let delete = patch.get("$patch").is_some_and(|d| d == "delete");
+                match found {
+                    Some(at) if delete => {
+                        list.remove(at);
+                    }
+                    Some(at) => merge_object(kind, path, &mut list[at], patch)?,
+                    None if delete => {}
+                    None => {
+                        let mut fresh = json!({});
+                        merge_object(kind, path, &mut fresh, patch)?;
+                        list.push(fresh);
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Brings the named items into the given order; others stay behind them in theirs.
+fn set_order(list: &mut [Value], order: &[Value], rule: &Merge) {
+    let place = |item: &Value| {
+        let at = match rule {
+            Merge::Key(key) => order.iter().position(|o| o.get(key) == item.get(key)),
+            Merge::Set | Merge::Replace => order.iter().position(|o| o == item),
+        };
+        at.unwrap_or(usize::MAX)
+    };
+    list.sort_by_key(place);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(kind: &str, mut target: Value, patch: &Value, want: &Value) {
+        apply(kind, &mut target, patch).unwrap();
+        assert_eq!(target, *want);
+    }
+
+    #[test]
+    fn containers_merge_by_name_and_ports_by_number() {
+        check(
+            "Deployment",
+            json!({"spec": {"template": {"spec": {"containers": [
+                {"name": "a", "image": "x:1", "ports": [{"containerPort": 80, "name": "http"}]},
+                {"name": "b", "image": "y:1", "args": ["1", "2"]},
+            ]}}}}),
+            &json!({"spec": {"template": {"spec": {"containers": [
+                {"name": "b", "image": "y:2", "args": ["3"]},
+                {"name": "a", "ports": [{"containerPort": 80, "protocol": "TCP"}]},
+                {"name": "c"},
+            ]}}}}),
+            &json!({"spec": {"template": {"spec": {"containers": [
+                {"name": "a", "image": "x:1", "ports": [
+                    {"containerPort": 80, "name": "http", "protocol": "TCP"},
+                ]},
+                {"name": "b", "image": "y:2", "args": ["3"]},
+                {"name": "c"},
+            ]}}}}),
+        );
+    }
+
+    #[test]
+    fn conditions_merge_by_type_and_finalizers_as_a_set() {
+        check(
+            "Deployment",
+            json!({
+                "metadata": {"finalizers": ["a/a"]},
+                "status": {"conditions": [{"type": "Available", "status": "False"}]},
+            }),
+            &json!({
+                "metadata": {"finalizers": ["b/b", "a/a"]},
+                "status": {"conditions": [
+                    {"type": "Available", "status": "True"}, {"type": "Progressing"},
+                ]},
+            }),
+            &json!({
+                "metadata": {"finalizers": ["a/a", "b/b"]},
+                "status": {"conditions": [
+                    {"type": "Available", "status": "True"}, {"type": "Progressing"},
+                ]},
+            }),
+        );
+    }
+
+    #[test]
+    fn directives_delete_replace_and_order() {
+        check(
+            "Pod",
+            json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}, {"name": "c"}]}}),
+            &json!({"spec": {
+                "$setElementOrder/containers": [{"name": "c"}, {"name": "a"}],
+                "containers": [{"name": "b", "$patch": "delete"}],
+            }}),
+            &json!({"spec": {"containers": [{"name": "c"}, {"name": "a"}]}}),
+        );
+        check(
+            "Pod",
+            json!({"spec": {"containers": [{"name": "a"}], "nodeSelector": {"x": "y"}}}),
+            &json!({"spec": {
+                "containers": [{"$patch": "replace"}, {"name": "z"}],
+                "nodeSelector": {"$patch": "replace", "q": "r"},
+            }}),
+            &json!({"spec": {"containers": [{"name": "z"}], "nodeSelector": {"q": "r"}}}),
+        );
+        check(
+            "ConfigMap",
+            json!({"metadata": {"finalizers": ["a/a", "b/b"]}, "data": {"k": "v"}}),
+            &json!({
+                "metadata": {"$deleteFromPrimitiveList/finalizers": ["a/a"]},
+                "data": {"k": null, "l": "w"},
+            }),
+            &json!({"metadata": {"finalizers": ["b/b"]}, "data": {"l": "w"}}),
+        );
+        check(
+            "Deployment",
+            json!({"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {}}}}),
+            &json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}),
+            &json!({"spec": {"strategy": {"type": "Recreate"}}}),
+        );
+    }
+
+    #[test]
+    fn list_items_without_their_key_are_refused() {
+        let mut pod = json!({"spec": {"containers": [{"name": "a"}]}});
+        let patch = json!({"spec": {"containers": [{"image": "x"}]}});
+        let error = apply("Pod", &mut pod, &patch).unwrap_err();
+        assert!(
+            error.contains("does not contain declared merge key: name"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,5 @@
+//! Structural schemas.
+
+/// A compiled schema.
+#[derive(Debug, Default)]
+pub(crate) struct Schema;

@@ -1,0 +1,115 @@
+//! What happens to an object between decoding and storage, by type.
+
+mod metadata;
+
+pub(crate) use metadata::{prepare_create_metadata, prepare_update_metadata};
+
+use serde_json::Value;
+
+use crate::object;
+use crate::registry::{ResourceDef, VersionDef};
+use crate::status::{ApiResult, FieldError};
+use crate::verbs::call::Call;
+
+/// Which part of an object a write is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Everything but the status.
+    Main,
+    /// The status alone.
+    Status,
+    /// A namespace's `spec.finalizers` alone.
+    Finalize,
+    /// A CertificateSigning-like change of everything, used by the server itself.
+    Whole,
+}
+
+/// Makes a new object ready for storage: the parts that clients do not decide on.
+pub(crate) fn prepare_create(def: &ResourceDef, version: &VersionDef, object: &mut Value) {
+    prepare_create_metadata(def, object);
+    if version.status {
+        object::as_object_mut(object).remove("status");
+    }
+}
+
+/// Takes over from the stored object what this kind of write may not change.
+pub(crate) fn prepare_update(
+    def: &ResourceDef,
+    version: &VersionDef,
+    part: Part,
+    old: &Value,
+    new: &mut Value,
+) {
+    match part {
+        Part::Main if version.status => copy_field(old, new, "status"),
+        Part::Main | Part::Whole => {}
+        Part::Status => {
+            let status = new.get("status").cloned();
+            let revision = new.pointer("/metadata/resourceVersion").cloned();
+            let uid = new.pointer("/metadata/uid").cloned();
+            *new = old.clone();
+            set_field(new, "status", status);
+            object::set_meta(new, "resourceVersion", revision.unwrap_or_default());
+            if let Some(uid) = uid {
+                object::set_meta(new, "uid", uid);
+            }
+        }
+        Part::Finalize => copy_field(old, new, "status"),
+    }
+    prepare_update_metadata(old, new);
+    if part != Part::Status && def.counts_generation() && spec_changed(def, old, new) {
+        object::set_meta(new, "generation", (object::generation(old) + 1).into());
+    }
+}
+
+fn copy_field(old: &Value, new: &mut Value, field: &str) {
+    set_field(new, field, old.get(field).cloned());
+}
+
+fn set_field(object: &mut Value, field: &str, value: Option<Value>) {
+    let root = object::as_object_mut(object);
+    match value {
+        Some(value) => root.insert(field.to_owned(), value),
+        None => root.remove(field),
+    };
+}
+
+/// True when a change counts for `metadata.generation`: for built-in types the spec, for
+/// custom types everything outside metadata and, where it is a subresource, status.
+fn spec_changed(def: &ResourceDef, old: &Value, new: &Value) -> bool {
+    if def.builtin.is_some() {
+        let fields: &[&str] = match def.kind.as_str() {
+            "PriorityClass" => &["value", "globalDefault", "description", "preemptionPolicy"],
+            _ => &["spec"],
+        };
+        return fields.iter().any(|f| old.get(f) != new.get(f));
+    }
+    let status_apart = def.versions.iter().any(|v| v.status);
+    let counted = |object: &Value| {
+        let mut object = object.clone();
+        let root = object::as_object_mut(&mut object);
+        for field in ["metadata", "kind", "apiVersion"] {
+            root.remove(field);
+        }
+        if status_apart {
+            root.remove("status");
+        }
+        object
+    };
+    counted(old) != counted(new)
+}
+
+/// Brings a decoded object into its type's shape and names the fields that it does not have.
+pub(crate) fn shape(_call: &Call, _object: &mut Value) -> ApiResult<Vec<String>> {
+    Ok(Vec::new())
+}
+
+/// Checks an object that is about to be stored.
+pub(crate) fn validate(
+    _def: &ResourceDef,
+    _version: &VersionDef,
+    _object: &Value,
+    _old: Option<(Part, &Value)>,
+    _errors: &mut Vec<FieldError>,
+) {
+}
