@@ -79,8 +79,9 @@ impl Hub {
         let limit = Duration::from_secs(10);
         assert!(stop(&self.sets, limit).await);
         assert!(stop(&self.resolver, limit).await);
-        assert_eq!(self.registry.ended(limit).await, Ok(()));
-        assert_eq!(self.registry.panics(), 0);
+        let ended = self.registry.ended(limit).await;
+        let report = self.registry.report(limit).await;
+        assert_eq!((ended, self.registry.panics()), (Ok(()), 0), "{report:?}");
         assert!(
             self.health.not_ready().is_empty(),
             "streams leave with their actors"

@@ -7,9 +7,7 @@
 use std::collections::BTreeMap;
 
 use muster_api::constants::APPLIED_MANIFEST_WORK_FINALIZER;
-use muster_api::work::{
-    AppliedManifestResourceMeta, AppliedManifestWork, AppliedManifestWorkSpec,
-};
+use muster_api::work::{AppliedManifestResourceMeta, AppliedManifestWork, AppliedManifestWorkSpec};
 use muster_core::applied_work::applied_work_name;
 use muster_core::ownership::{Owner, Removal, plan_removal};
 use serde_json::{Value, json};
@@ -94,14 +92,20 @@ fn correction(
         metadata.insert("labels".to_owned(), json!(missing));
     }
     let finalizers = record.metadata.finalizers.clone().unwrap_or_default();
-    if !finalizers.iter().any(|name| name == APPLIED_MANIFEST_WORK_FINALIZER) {
+    if !finalizers
+        .iter()
+        .any(|name| name == APPLIED_MANIFEST_WORK_FINALIZER)
+    {
         let mut finalizers = finalizers;
         finalizers.push(APPLIED_MANIFEST_WORK_FINALIZER.to_owned());
         metadata.insert("finalizers".to_owned(), json!(finalizers));
     }
     let spec_differs = record.spec != *spec;
     (spec_differs || !metadata.is_empty()).then(|| {
-        metadata.insert("resourceVersion".to_owned(), json!(record.metadata.resource_version));
+        metadata.insert(
+            "resourceVersion".to_owned(),
+            json!(record.metadata.resource_version),
+        );
         let mut patch = json!({ "metadata": metadata });
         if spec_differs {
             patch["spec"] = json!(spec);
@@ -302,7 +306,11 @@ mod tests {
     #[test]
     fn a_record_that_says_what_it_should_is_left_alone() {
         assert_eq!(corrected(&record(|_| {}), &[("a", "b")]), None);
-        assert_eq!(corrected(&record(|_| {}), &[]), None, "labels of others stay");
+        assert_eq!(
+            corrected(&record(|_| {}), &[]),
+            None,
+            "labels of others stay"
+        );
     }
 
     #[test]

@@ -121,9 +121,7 @@ pub(super) async fn apply(
         tries -= 1;
         let live: Option<Value> = spoke.get(target).await?;
         let attempt = match (strategy, live) {
-            (Strategy::Update, live) => {
-                update(spoke, target, desired, live, owner, history).await
-            }
+            (Strategy::Update, live) => update(spoke, target, desired, live, owner, history).await,
             (_, Some(live)) => own(spoke, target, live, owner).await,
             // Of a missing object, Update would create just what CreateOnly does.
             (_, None) => update(spoke, target, desired, None, owner, history).await,

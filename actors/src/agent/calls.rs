@@ -15,7 +15,7 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 /// Why a request had no success. The texts end up in conditions that everyone on the hub can read:
 /// they hold what the server said or how the connection failed, and no credentials.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum ApiError {
+pub(super) enum ApiError {
     /// The server refused.
     #[error("{}", refusal(.0))]
     Refused(Box<Status>),
@@ -44,12 +44,12 @@ fn refusal(status: &Status) -> String {
 
 impl ApiError {
     /// The object does not exist, or its type does not.
-    pub fn is_not_found(&self) -> bool {
+    pub(super) fn is_not_found(&self) -> bool {
         self.code() == Some(404)
     }
 
     /// What does not exist is the namespace that the object is to be in.
-    pub fn is_missing_namespace(&self) -> bool {
+    pub(super) fn is_missing_namespace(&self) -> bool {
         let Self::Refused(status) = self else {
             return false;
         };
@@ -58,22 +58,22 @@ impl ApiError {
     }
 
     /// The object has changed since it was read (not: it exists already).
-    pub fn is_conflict(&self) -> bool {
+    pub(super) fn is_conflict(&self) -> bool {
         matches!(self, Self::Refused(status) if status.code == 409 && !exists(status))
     }
 
     /// An object of this name exists.
-    pub fn is_already_exists(&self) -> bool {
+    pub(super) fn is_already_exists(&self) -> bool {
         matches!(self, Self::Refused(status) if status.code == 409 && exists(status))
     }
 
     /// The server was not reached, so that further requests are of no use for now.
-    pub const fn is_unreachable(&self) -> bool {
+    pub(super) const fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::TimedOut(_) | Self::Login)
     }
 
     /// How long the server asks to be left alone.
-    pub fn retry_after(&self) -> Option<Duration> {
+    pub(super) fn retry_after(&self) -> Option<Duration> {
         let Self::Refused(status) = self else {
             return None;
         };
@@ -123,7 +123,7 @@ fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
 
 /// Sends requests to one API server. Cheap to clone.
 #[derive(Clone)]
-pub struct Calls(Client);
+pub(super) struct Calls(Client);
 
 impl fmt::Debug for Calls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -133,17 +133,17 @@ impl fmt::Debug for Calls {
 
 impl Calls {
     /// Uses `client`.
-    pub const fn new(client: Client) -> Self {
+    pub(super) const fn new(client: Client) -> Self {
         Self(client)
     }
 
     /// The client, for requests that are not made here.
-    pub fn client(&self) -> Client {
+    pub(super) fn client(&self) -> Client {
         self.0.clone()
     }
 
     /// Sends what the builder made and reads the answer as `T`.
-    pub async fn send<T: DeserializeOwned>(
+    pub(super) async fn send<T: DeserializeOwned>(
         &self,
         request: Result<Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<T, ApiError> {
@@ -152,7 +152,7 @@ impl Calls {
     }
 
     /// Sends a delete, whose answer is the object or a status.
-    pub async fn delete(
+    pub(super) async fn delete(
         &self,
         request: Result<Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<(), ApiError> {
@@ -163,7 +163,7 @@ impl Calls {
 }
 
 /// Bounds a request in time.
-pub async fn within_limit<T>(
+pub(super) async fn within_limit<T>(
     request: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, ApiError> {
     match tokio::time::timeout(REQUEST_LIMIT, request).await {
@@ -173,7 +173,7 @@ pub async fn within_limit<T>(
 }
 
 /// Turns the answer that an object does not exist into `None`.
-pub fn if_found<T>(answer: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
+pub(super) fn if_found<T>(answer: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
     match answer {
         Ok(object) => Ok(Some(object)),
         Err(error) if error.is_not_found() => Ok(None),
@@ -200,9 +200,18 @@ mod tests {
     #[test]
     fn a_refusal_always_has_a_text() {
         for (json, text) in [
-            (serde_json::json!({"code": 403, "message": "no", "reason": "Forbidden"}), "no"),
-            (serde_json::json!({"code": 403, "reason": "Forbidden"}), "Forbidden"),
-            (serde_json::json!({"code": 502}), "the API server answered with HTTP status 502"),
+            (
+                serde_json::json!({"code": 403, "message": "no", "reason": "Forbidden"}),
+                "no",
+            ),
+            (
+                serde_json::json!({"code": 403, "reason": "Forbidden"}),
+                "Forbidden",
+            ),
+            (
+                serde_json::json!({"code": 502}),
+                "the API server answered with HTTP status 502",
+            ),
         ] {
             assert_eq!(refused(json).to_string(), text);
         }
@@ -214,7 +223,10 @@ mod tests {
             "code": 429, "message": "slow down", "details": {"retryAfterSeconds": 7},
         }));
         assert_eq!(throttled.retry_after(), Some(Duration::from_secs(7)));
-        assert_eq!(refused(serde_json::json!({"code": 429})).retry_after(), None);
+        assert_eq!(
+            refused(serde_json::json!({"code": 429})).retry_after(),
+            None
+        );
     }
 
     #[tokio::test]
@@ -231,7 +243,9 @@ mod tests {
             .unwrap_err();
         assert!(error.is_unreachable(), "{error:?}");
         assert!(
-            error.to_string().starts_with("the API server cannot be reached: Connection refused"),
+            error
+                .to_string()
+                .starts_with("the API server cannot be reached: Connection refused"),
             "{error}"
         );
     }

@@ -168,7 +168,11 @@ impl ClusterAgent {
             self.stop_child(name, ctx);
         }
         if !self.synced {
-            info!(cluster = self.deps.cluster, works = listed.len(), "works listed");
+            info!(
+                cluster = self.deps.cluster,
+                works = listed.len(),
+                "works listed"
+            );
         }
         self.synced = true;
     }
@@ -192,9 +196,18 @@ impl Actor for ClusterAgent {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        let health = self.deps.health.stream(format!("{} works", self.deps.cluster));
+        let health = self
+            .deps
+            .health
+            .stream(format!("{} works", self.deps.cluster));
         let api: Api<RawWork> = Api::namespaced(self.deps.hub.clone(), &self.deps.cluster);
-        let works = watch(&self.deps.io, api, watcher::Config::default(), health, Work::from);
+        let works = watch(
+            &self.deps.io,
+            api,
+            watcher::Config::default(),
+            health,
+            Work::from,
+        );
         self.works = Some(ctx.add_stream(works));
     }
 }
@@ -202,7 +215,8 @@ impl Actor for ClusterAgent {
 impl Supervised for ClusterAgent {
     fn restarting(&mut self, _: &mut Self::Context) {
         // The actors of works live on; those that were being stopped lost who waits for that.
-        self.children.retain(|_, child| matches!(child, Child::Running(_)));
+        self.children
+            .retain(|_, child| matches!(child, Child::Running(_)));
         self.outbox = Outbox::default();
         self.flushing = false;
         self.works = None;

@@ -76,8 +76,9 @@ pub(super) async fn run(env: &Env, work: Work, memory: Memory) -> Outcome {
         Ok(Progress::Gone) => {
             return match env.hub.remove_finalizer(&work).await {
                 Ok(()) => Outcome::new(None, memory, ReconcileResult::Deleted),
-                Err(error) => Outcome::new(Some(work), memory, ReconcileResult::Failed)
-                    .failed(&error, "hub"),
+                Err(error) => {
+                    Outcome::new(Some(work), memory, ReconcileResult::Failed).failed(&error, "hub")
+                }
             };
         }
         Ok(Progress::Waits { what, error }) => (what, error),

@@ -150,7 +150,10 @@ fn status_patch(
     }
     if present.resource_status != wanted.resource_status {
         let manifests = &wanted.resource_status.manifests;
-        status.insert("resourceStatus".to_owned(), json!({ "manifests": manifests }));
+        status.insert(
+            "resourceStatus".to_owned(),
+            json!({ "manifests": manifests }),
+        );
     }
     (!status.is_empty()).then(|| {
         let mut patch = precondition(work);

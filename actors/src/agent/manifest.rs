@@ -88,14 +88,19 @@ impl Pass<'_> {
 
         let mapping = match self.env.spoke.mapper.find(gvk).await {
             Ok(mapping) => mapping,
-            Err(error) => return self.unmapped(meta, error),
+            Err(error) => return self.unmapped(meta, &error),
         };
         meta.resource = mapping.resource;
         if !mapping.namespaced {
             meta.namespace.clear();
         } else if meta.namespace.is_empty() {
             let error = ApplyError::NoNamespace(meta.kind.clone());
-            return self.object(meta, Err(error.to_string()), Live::NotFound, Tracked::Absent);
+            return self.object(
+                meta,
+                Err(error.to_string()),
+                Live::NotFound,
+                Tracked::Absent,
+            );
         }
 
         let key = key_of(&meta);
@@ -167,8 +172,8 @@ impl Pass<'_> {
         desired: &Desired,
         owner: &Owner,
     ) -> (Result<(), ApplyError>, Option<Value>) {
-        let owned = owned_by_the_work(self.spec.delete_option.as_ref(), id_of(meta));
-        let owner = OwnerChange::new(owner.clone(), owned);
+        let goes_with_work = owned_by_the_work(self.spec.delete_option.as_ref(), id_of(meta));
+        let owner = OwnerChange::new(owner.clone(), goes_with_work);
         let history = match self.memory.applied.get(key) {
             Some(last) => History::Applied(last),
             None if self.applied_before(meta) => History::AppliedBefore,
@@ -227,8 +232,8 @@ impl Pass<'_> {
         }
     }
 
-    fn unmapped(&mut self, meta: ManifestResourceMeta, error: MapError) -> Object {
-        match &error {
+    fn unmapped(&mut self, meta: ManifestResourceMeta, error: &MapError) -> Object {
+        match error {
             MapError::NoKind { .. } => self.wishes.types = true,
             MapError::Discovery { source, .. } if source.is_unreachable() => {
                 return self.given_up(meta, &source.clone().into());
@@ -334,6 +339,9 @@ fn record_of(meta: &ManifestResourceMeta, object: &Value) -> AppliedManifestReso
         resource: meta.resource.clone(),
         namespace: meta.namespace.clone(),
         name: meta.name.clone(),
-        uid: object["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+        uid: object["metadata"]["uid"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned(),
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Once;
 use std::time::Duration;
 
-use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{
+    Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
 
 const RECONCILES: &str = "muster_agent_reconciles_total";
 const RECONCILE_DURATION: &str = "muster_agent_reconcile_duration_seconds";
@@ -31,7 +33,10 @@ pub(super) fn describe() {
             APPLY_WRITES,
             "Manifests applied, by the kind of write it took; none where the object was as wanted."
         );
-        describe_counter!(FEEDBACK, "Looks at an object for feedback values, by result.");
+        describe_counter!(
+            FEEDBACK,
+            "Looks at an object for feedback values, by result."
+        );
         describe_gauge!(WORKS, "Works that the agent of a cluster handles.");
         describe_gauge!(
             SPOKE_REACHABLE,

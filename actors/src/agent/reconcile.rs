@@ -261,7 +261,9 @@ async fn look(env: &Env, work: Work, spec: &ManifestWorkSpec, memory: Memory) ->
     let compose = |before: &_| status::compose(before, &reports, generation, now);
     let written = env.hub.patch_status(&work, compose).await;
 
-    let failed = reports.iter().find_map(|report| report.applied.as_ref().err());
+    let failed = reports
+        .iter()
+        .find_map(|report| report.applied.as_ref().err());
     let error = error.or_else(|| failed.cloned());
     let result = match (&error, wishes) {
         (Some(_), _) => ReconcileResult::Failed,
@@ -292,9 +294,10 @@ async fn remove_and_begin_again(
             outcome.error = Some(what);
             outcome
         }
-        Ok(Progress::Waits { error: Some(error), .. }) | Err(error) => {
-            outcome.failed(&error, "spoke")
-        }
+        Ok(Progress::Waits {
+            error: Some(error), ..
+        })
+        | Err(error) => outcome.failed(&error, "spoke"),
     }
 }
 
@@ -347,7 +350,9 @@ impl Pass<'_> {
         }
         // Of manifests that are gone nothing needs to be remembered.
         let objects = &self.objects;
-        self.memory.applied.retain(|object, _| objects.contains(object));
+        self.memory
+            .applied
+            .retain(|object, _| objects.contains(object));
         (reports.into_iter().flatten().collect(), tracked)
     }
 
@@ -358,7 +363,9 @@ impl Pass<'_> {
         tracked: Vec<Tracked>,
     ) -> Result<(), ApiError> {
         // While one manifest cannot be resolved, it may be for any of the recorded objects.
-        let unresolved = tracked.iter().any(|tracked| matches!(tracked, Tracked::Unresolved));
+        let unresolved = tracked
+            .iter()
+            .any(|tracked| matches!(tracked, Tracked::Unresolved));
         let mut resources: Vec<AppliedManifestResourceMeta> = tracked
             .into_iter()
             .filter_map(|tracked| match tracked {

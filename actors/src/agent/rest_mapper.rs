@@ -20,16 +20,16 @@ const REFRESH_AFTER: Duration = Duration::from_secs(1);
 
 /// Where objects of a kind live.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mapping {
+pub(super) struct Mapping {
     /// Resource name in plural.
-    pub resource: String,
+    pub(super) resource: String,
     /// Whether the objects have a namespace.
-    pub namespaced: bool,
+    pub(super) namespaced: bool,
 }
 
 /// Why a kind has no path.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum MapError {
+pub(super) enum MapError {
     /// The server does not have it, for now. The text is upstream's.
     #[error("the server doesn't have a resource type {kind:?}")]
     NoKind {
@@ -59,7 +59,7 @@ type Slot = Arc<tokio::sync::Mutex<Option<Known>>>;
 
 /// The table of one cluster. Cheap to clone; clones share it.
 #[derive(Debug, Clone)]
-pub struct RestMapper {
+pub(super) struct RestMapper {
     calls: Calls,
     /// One slot a group version, locked while it is being asked.
     slots: Arc<Mutex<HashMap<String, Slot>>>,
@@ -67,7 +67,7 @@ pub struct RestMapper {
 
 impl RestMapper {
     /// An empty table.
-    pub fn new(calls: Calls) -> Self {
+    pub(super) fn new(calls: Calls) -> Self {
         Self {
             calls,
             slots: Arc::default(),
@@ -79,7 +79,7 @@ impl RestMapper {
     /// # Errors
     ///
     /// [`MapError`]; a failed question is not repeated within a second.
-    pub async fn find(&self, gvk: Gvk<'_>) -> Result<Mapping, MapError> {
+    pub(super) async fn find(&self, gvk: Gvk<'_>) -> Result<Mapping, MapError> {
         let group_version = group_version(gvk);
         let slot = self.slot(&group_version);
         let mut known = slot.lock().await;
@@ -107,9 +107,12 @@ impl RestMapper {
     }
 
     /// Forgets a kind, since the server denied the path that the table had for it.
-    pub async fn forget(&self, gvk: Gvk<'_>) {
+    pub(super) async fn forget(&self, gvk: Gvk<'_>) {
         let slot = self.slot(&group_version(gvk));
-        if let Some(Known { kinds: Ok(kinds), .. }) = slot.lock().await.as_mut() {
+        if let Some(Known {
+            kinds: Ok(kinds), ..
+        }) = slot.lock().await.as_mut()
+        {
             kinds.remove(gvk.kind);
         }
     }

@@ -69,7 +69,10 @@ mod tests {
         }
         let mean = f64::from(WORKS) / 11.25;
         for (second, count) in by_second.iter().enumerate().skip(20).take(10) {
-            assert!(f64::from(*count) < 3.0 * mean, "{count} polls in second {second}");
+            assert!(
+                f64::from(*count) < 3.0 * mean,
+                "{count} polls in second {second}"
+            );
         }
     }
 }

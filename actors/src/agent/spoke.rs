@@ -20,17 +20,17 @@ use crate::supervision::{Health, StreamHealth};
 
 /// Identifies an object on the cluster by its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Target<'a> {
+pub(super) struct Target<'a> {
     /// API group; empty for the core group.
-    pub group: &'a str,
+    pub(super) group: &'a str,
     /// API version.
-    pub version: &'a str,
+    pub(super) version: &'a str,
     /// Resource name in plural.
-    pub resource: &'a str,
+    pub(super) resource: &'a str,
     /// Namespace; empty for objects without one.
-    pub namespace: &'a str,
+    pub(super) namespace: &'a str,
     /// Name.
-    pub name: &'a str,
+    pub(super) name: &'a str,
 }
 
 impl<'a> From<&'a ManifestResourceMeta> for Target<'a> {
@@ -108,7 +108,7 @@ fn check_segment(field: &str, text: &str) -> Result<(), ApiError> {
 
 /// What became of a delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deletion {
+pub(super) enum Deletion {
     /// Accepted; finalizers may still hold the object.
     Requested,
     /// There is no such object (any more), or another one took its place.
@@ -117,10 +117,10 @@ pub enum Deletion {
 
 /// One managed cluster. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Spoke {
+pub(super) struct Spoke {
     calls: Calls,
     /// Paths of its kinds.
-    pub mapper: RestMapper,
+    pub(super) mapper: RestMapper,
     reachability: Arc<Reachability>,
 }
 
@@ -167,7 +167,7 @@ fn encoded(object: &impl serde::Serialize) -> Result<Vec<u8>, ApiError> {
 
 impl Spoke {
     /// The cluster behind `client`; failures to reach it show in `health` as `<cluster> spoke`.
-    pub fn new(cluster: &str, client: kube::Client, health: Health) -> Self {
+    pub(super) fn new(cluster: &str, client: kube::Client, health: Health) -> Self {
         let calls = Calls::new(client);
         Self {
             mapper: RestMapper::new(calls.clone()),
@@ -181,12 +181,12 @@ impl Spoke {
     }
 
     /// Says that nobody has to talk to the cluster any more, reachable or not.
-    pub fn idle(&self) {
+    pub(super) fn idle(&self) {
         self.reachability.note(None);
     }
 
     /// Reads an object.
-    pub async fn get<T: DeserializeOwned>(
+    pub(super) async fn get<T: DeserializeOwned>(
         &self,
         target: Target<'_>,
     ) -> Result<Option<T>, ApiError> {
@@ -195,7 +195,7 @@ impl Spoke {
     }
 
     /// Creates an object.
-    pub async fn create<T: DeserializeOwned>(
+    pub(super) async fn create<T: DeserializeOwned>(
         &self,
         target: Target<'_>,
         object: &impl serde::Serialize,
@@ -205,14 +205,18 @@ impl Spoke {
     }
 
     /// Writes an object over the one of the resource version that it carries.
-    pub async fn replace(&self, target: Target<'_>, object: &Value) -> Result<Value, ApiError> {
+    pub(super) async fn replace(
+        &self,
+        target: Target<'_>,
+        object: &Value,
+    ) -> Result<Value, ApiError> {
         let requests = target.requests()?;
         let request = requests.replace(target.name, &posted(), encoded(object)?);
         self.noted(self.calls.send(request).await)
     }
 
     /// Changes an object by a JSON merge patch.
-    pub async fn merge<T: DeserializeOwned>(
+    pub(super) async fn merge<T: DeserializeOwned>(
         &self,
         target: Target<'_>,
         patch: &Value,
@@ -223,7 +227,7 @@ impl Spoke {
     }
 
     /// Changes the status of an object by a JSON merge patch.
-    pub async fn merge_status<T: DeserializeOwned>(
+    pub(super) async fn merge_status<T: DeserializeOwned>(
         &self,
         target: Target<'_>,
         patch: &Value,
@@ -236,7 +240,7 @@ impl Spoke {
 
     /// Deletes the object if it still is the one of this uid; its dependents follow in the
     /// background.
-    pub async fn delete(&self, target: Target<'_>, uid: &str) -> Result<Deletion, ApiError> {
+    pub(super) async fn delete(&self, target: Target<'_>, uid: &str) -> Result<Deletion, ApiError> {
         let params = DeleteParams {
             preconditions: Some(Preconditions {
                 uid: Some(uid.to_owned()),
@@ -303,11 +307,32 @@ mod tests {
 
     #[test]
     fn a_name_cannot_leave_its_place_in_the_path() {
-        for name in ["../../secrets/s", "a/b", "..", "a?b", "a#b", "a%2fb", "a b", "ü"] {
+        for name in [
+            "../../secrets/s",
+            "a/b",
+            "..",
+            "a?b",
+            "a#b",
+            "a%2fb",
+            "a b",
+            "ü",
+        ] {
             let error = Target { name, ..TARGET }.requests().unwrap_err();
-            assert!(error.to_string().starts_with("metadata.name: Invalid value"), "{error}");
+            assert!(
+                error
+                    .to_string()
+                    .starts_with("metadata.name: Invalid value"),
+                "{error}"
+            );
             let namespace = name;
-            assert!(Target { namespace, ..TARGET }.requests().is_err());
+            assert!(
+                Target {
+                    namespace,
+                    ..TARGET
+                }
+                .requests()
+                .is_err()
+            );
         }
     }
 

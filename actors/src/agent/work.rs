@@ -114,7 +114,9 @@ impl Work {
 
     /// Whether the agent's finalizer is there, without which nothing is applied.
     pub fn has_finalizer(&self) -> bool {
-        self.finalizers.iter().any(|name| name == MANIFEST_WORK_FINALIZER)
+        self.finalizers
+            .iter()
+            .any(|name| name == MANIFEST_WORK_FINALIZER)
     }
 
     /// Whether this is an older state of the same work than `other`. Kubernetes promises that
@@ -156,7 +158,9 @@ mod tests {
             "status": {"conditions": []},
         });
         change(&mut value);
-        serde_json::from_str::<RawWork>(&value.to_string()).unwrap().into()
+        serde_json::from_str::<RawWork>(&value.to_string())
+            .unwrap()
+            .into()
     }
 
     #[test]
@@ -176,7 +180,10 @@ mod tests {
         assert!(at("9").is_older_than(&at("10")));
         assert!(!at("10").is_older_than(&at("9")));
         assert!(!at("9").is_older_than(&at("9")));
-        assert!(!at("a").is_older_than(&at("b")), "opaque versions do not compare");
+        assert!(
+            !at("a").is_older_than(&at("b")),
+            "opaque versions do not compare"
+        );
         let reborn = work(|work| {
             work["metadata"]["uid"] = "2".into();
             work["metadata"]["resourceVersion"] = "9".into();
@@ -211,7 +218,13 @@ mod tests {
             work["spec"] = json!({"workload": {"manifests": 7}});
             work["status"] = json!({"conditions": 7});
         });
-        assert!(broken.spec().unwrap_err().to_string().contains("invalid type"));
+        assert!(
+            broken
+                .spec()
+                .unwrap_err()
+                .to_string()
+                .contains("invalid type")
+        );
         assert_eq!(broken.status(), ManifestWorkStatus::default());
     }
 }
