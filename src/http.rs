@@ -1,0 +1,212 @@
+//! The HTTP end points for Prometheus, for probes and for people.
+//!
+//! | Path | Answer |
+//! |---|---|
+//! | `/metrics` | metrics in Prometheus' text format |
+//! | `/healthz` | 200 while the process can answer at all |
+//! | `/readyz` | 200, or 503 with a reason a line |
+//! | `/debug/actors` | the actors and their state, as JSON |
+//!
+//! Knows no actor: what it answers comes from the closures in [`Probes`].
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use futures::future::BoxFuture;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// How long `/debug/actors` waits. An actor that does not answer is what one wants to find out, so
+/// the page must not hang with it.
+const ACTORS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where the answers come from.
+#[derive(Clone)]
+pub struct Probes {
+    /// Gives the metrics in Prometheus' text format.
+    pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
+    /// Gives the reasons for not being ready; none means ready.
+    pub readiness: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
+    /// Asks the actors for their state.
+    pub actors: Arc<dyn Fn() -> BoxFuture<'static, Value> + Send + Sync>,
+}
+
+impl fmt::Debug for Probes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Probes").finish_non_exhaustive()
+    }
+}
+
+/// Serves the end points until `shutdown`.
+///
+/// Gives the address bound, which tells the port when `listen` asked for port 0, and a handle that
+/// ends once open requests are answered.
+///
+/// # Errors
+///
+/// Fails, naming the address, if it cannot be bound.
+pub async fn serve(
+    listen: SocketAddr,
+    probes: Probes,
+    shutdown: CancellationToken,
+) -> io::Result<(SocketAddr, JoinHandle<io::Result<()>>)> {
+    let listener = TcpListener::bind(listen).await.map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!("failed to listen on {listen}: {error}"),
+        )
+    })?;
+    let bound = listener.local_addr()?;
+    let server =
+        axum::serve(listener, router(probes)).with_graceful_shutdown(shutdown.cancelled_owned());
+    Ok((bound, tokio::spawn(server.into_future())))
+}
+
+/// The end points, to be merged with others on the same address.
+pub fn router(probes: Probes) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/debug/actors", get(actors))
+        .with_state(probes)
+}
+
+async fn metrics(State(probes): State<Probes>) -> Response {
+    // The version is part of Prometheus' content negotiation.
+    let format = [(
+        header::CONTENT_TYPE,
+        "text/plain; version=0.0.4; charset=utf-8",
+    )];
+    (format, (probes.metrics)()).into_response()
+}
+
+async fn ready(State(probes): State<Probes>) -> Response {
+    let reasons = (probes.readiness)();
+    if reasons.is_empty() {
+        return "ok\n".into_response();
+    }
+    let lines = reasons.join("\n") + "\n";
+    (StatusCode::SERVICE_UNAVAILABLE, lines).into_response()
+}
+
+async fn actors(State(probes): State<Probes>) -> Response {
+    let asked = (probes.actors)();
+    let Ok(state) = tokio::time::timeout(ACTORS_TIMEOUT, asked).await else {
+        let message = format!("no answer from the actors within {ACTORS_TIMEOUT:?}\n");
+        return (StatusCode::GATEWAY_TIMEOUT, message).into_response();
+    };
+    Json(state).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    fn probes(reasons: &'static [&'static str]) -> Probes {
+        Probes {
+            metrics: Arc::new(|| "muster_up 1\n".to_owned()),
+            readiness: Arc::new(|| reasons.iter().map(|reason| (*reason).to_owned()).collect()),
+            actors: Arc::new(|| Box::pin(async { json!([{"actor": "WorkSource", "mailbox": 0}]) })),
+        }
+    }
+
+    fn any_port() -> SocketAddr {
+        ([127, 0, 0, 1], 0).into()
+    }
+
+    /// Status line and the rest of an answer, as they go over the wire.
+    async fn get(address: SocketAddr, path: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: muster\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (status, rest) = answer.split_once("\r\n").unwrap();
+        (status.to_owned(), rest.to_owned())
+    }
+
+    #[tokio::test]
+    async fn end_points_answer_until_shutdown() {
+        let shutdown = CancellationToken::new();
+        let (address, server) = serve(any_port(), probes(&[]), shutdown.clone())
+            .await
+            .unwrap();
+
+        let (status, rest) = get(address, "/metrics").await;
+        assert_eq!(status, "HTTP/1.1 200 OK");
+        assert!(
+            rest.contains("content-type: text/plain; version=0.0.4"),
+            "{rest}"
+        );
+        assert!(rest.ends_with("\r\n\r\nmuster_up 1\n"), "{rest}");
+
+        assert_eq!(get(address, "/healthz").await.0, "HTTP/1.1 200 OK");
+        assert_eq!(get(address, "/readyz").await.0, "HTTP/1.1 200 OK");
+        assert_eq!(get(address, "/elsewhere").await.0, "HTTP/1.1 404 Not Found");
+
+        let (status, rest) = get(address, "/debug/actors").await;
+        assert_eq!(status, "HTTP/1.1 200 OK");
+        assert!(
+            rest.ends_with(r#"[{"actor":"WorkSource","mailbox":0}]"#),
+            "{rest}"
+        );
+
+        shutdown.cancel();
+        server.await.unwrap().unwrap();
+        assert!(TcpStream::connect(address).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn process_that_is_not_ready_says_why() {
+        let probes = probes(&[
+            "spoke cluster1: watch of deployments is dead",
+            "bus: no connection",
+        ]);
+        let (address, _server) = serve(any_port(), probes, CancellationToken::new())
+            .await
+            .unwrap();
+        let (status, rest) = get(address, "/readyz").await;
+        assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
+        assert!(
+            rest.ends_with("spoke cluster1: watch of deployments is dead\nbus: no connection\n"),
+            "{rest}"
+        );
+        assert_eq!(get(address, "/healthz").await.0, "HTTP/1.1 200 OK");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn actors_that_do_not_answer_are_reported_and_not_waited_for() {
+        let probes = Probes {
+            actors: Arc::new(|| Box::pin(std::future::pending())),
+            ..probes(&[])
+        };
+        let response = actors(State(probes)).await;
+        assert_eq!(response.status(), StatusCode::GATEWAY_TIMEOUT);
+    }
+
+    #[tokio::test]
+    async fn address_in_use_is_named() {
+        let taken = TcpListener::bind(any_port()).await.unwrap();
+        let address = taken.local_addr().unwrap();
+        let error = serve(address, probes(&[]), CancellationToken::new())
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert!(error.to_string().contains(&address.to_string()), "{error}");
+    }
+}

@@ -1,0 +1,296 @@
+//! Checks one layer against the table of keys.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use config::{Map, Value, ValueKind};
+
+use super::layers::Layer;
+use super::{Problem, cluster, duration};
+use crate::telemetry;
+
+/// What a key takes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Expect {
+    Text,
+    Address,
+    LogFilter,
+    Boolean,
+    OneOf(&'static [&'static str]),
+    /// At least one.
+    Count,
+    Duration {
+        least: Duration,
+    },
+    /// Text by text.
+    Labels,
+}
+
+const ANY_DURATION: Expect = Expect::Duration {
+    least: Duration::ZERO,
+};
+
+/// Every key, in the order of `config/default.toml`.
+const KEYS: &[(&str, Expect)] = &[
+    ("hub.api", Expect::OneOf(&["embedded", "kubeconfig"])),
+    ("hub.listen", Expect::Address),
+    ("hub.data_dir", Expect::Text),
+    ("hub.kubeconfig", Expect::Text),
+    ("hub.context", Expect::Text),
+    ("hub.source_id", Expect::Text),
+    ("transport.driver", Expect::OneOf(&["loopback", "kube"])),
+    // Polling faster is a busy loop over the API server; whoever wants that wants Watch.
+    (
+        "feedback.poll_interval",
+        Expect::Duration {
+            least: Duration::from_millis(100),
+        },
+    ),
+    ("feedback.max_json_raw_bytes", Expect::Count),
+    ("feedback.coalesce", ANY_DURATION),
+    ("feedback.raw_json", Expect::Boolean),
+    ("agent.eviction_grace", ANY_DURATION),
+    ("agent.workers", Expect::Count),
+    ("telemetry.listen", Expect::Address),
+    ("telemetry.log_format", Expect::OneOf(&["text", "json"])),
+    ("telemetry.log_level", Expect::LogFilter),
+];
+
+/// The keys of one cluster.
+const CLUSTER_KEYS: &[(&str, Expect)] = &[
+    ("name", Expect::Text),
+    ("kubeconfig", Expect::Text),
+    ("context", Expect::Text),
+    ("in_cluster", Expect::Boolean),
+    ("simulated", Expect::Boolean),
+    ("labels", Expect::Labels),
+];
+
+const CLUSTERS: &str = "clusters";
+
+/// The keys outside of clusters, with their sections.
+pub(super) fn keys() -> impl Iterator<Item = &'static str> {
+    KEYS.iter().map(|(key, _)| *key)
+}
+
+/// Everything wrong in a layer, by line.
+pub(super) fn layer(layer: &Layer) -> Vec<Problem> {
+    let mut check = Check {
+        textual: layer.textual,
+        problems: Vec::new(),
+    };
+    check.entries("", &layer.values);
+    check.problems.sort_by_key(|(line, _)| *line);
+    check
+        .problems
+        .into_iter()
+        .map(|(_, problem)| problem)
+        .collect()
+}
+
+struct Check {
+    textual: bool,
+    /// With the line, 0 where there is none.
+    problems: Vec<(usize, Problem)>,
+}
+
+impl Check {
+    fn add(&mut self, value: &Value, problem: Problem) {
+        let line = value
+            .origin()
+            .and_then(|origin| origin.rsplit_once(':')?.1.parse().ok());
+        self.problems.push((line.unwrap_or(0), problem));
+    }
+
+    /// `path` is empty for the root. Keys of textual layers are whole paths.
+    fn entries(&mut self, path: &str, table: &Map<String, Value>) {
+        for (name, value) in sorted(table) {
+            let key = if path.is_empty() {
+                name.clone()
+            } else {
+                format!("{path}.{name}")
+            };
+            if let Some(expect) = find(KEYS, &key) {
+                self.value(&key, value, expect);
+            } else if key.split('.').next() == Some(CLUSTERS) {
+                self.clusters(value);
+            } else if sections().any(|section| section == key) {
+                match &value.kind {
+                    ValueKind::Table(section) => self.entries(&key, section),
+                    _ => self.wrong(&key, value, "a section"),
+                }
+            } else {
+                let known = keys().chain(sections()).chain([CLUSTERS]);
+                self.unknown(&key, value, known.map(str::to_owned));
+            }
+        }
+    }
+
+    fn clusters(&mut self, value: &Value) {
+        let ValueKind::Array(clusters) = &value.kind else {
+            return self.wrong(CLUSTERS, value, "a list in the settings file");
+        };
+        let mut names = BTreeMap::new();
+        for (index, cluster) in clusters.iter().enumerate() {
+            let path = format!("{CLUSTERS}[{index}]");
+            let ValueKind::Table(table) = &cluster.kind else {
+                self.wrong(&path, cluster, "a table");
+                continue;
+            };
+            let before = self.problems.len();
+            for (name, value) in sorted(table) {
+                let key = format!("{path}.{name}");
+                if let Some(expect) = find(CLUSTER_KEYS, name) {
+                    self.value(&key, value, expect);
+                } else {
+                    let known = CLUSTER_KEYS.iter();
+                    self.unknown(&key, value, known.map(|(name, _)| format!("{path}.{name}")));
+                }
+            }
+            if self.problems.len() > before {
+                continue;
+            }
+            match cluster.clone().try_deserialize::<cluster::Raw>() {
+                Ok(raw) => {
+                    if let Err(message) = raw.check() {
+                        self.cluster(&path, &raw, cluster, message);
+                    }
+                    let name = raw.name.clone();
+                    if let Some(first) = name.and_then(|name| names.insert(name, path.clone())) {
+                        self.cluster(&path, &raw, cluster, format!("has the name of {first}"));
+                    }
+                }
+                Err(source) => self.add(cluster, Problem::Merged { source }),
+            }
+        }
+    }
+
+    fn cluster(&mut self, path: &str, raw: &cluster::Raw, value: &Value, message: String) {
+        let cluster = match &raw.name {
+            Some(name) => format!("{path} ({name})"),
+            None => path.to_owned(),
+        };
+        self.add(
+            value,
+            Problem::Cluster {
+                place: place(value),
+                cluster,
+                message,
+            },
+        );
+    }
+
+    fn value(&mut self, key: &str, value: &Value, expect: Expect) {
+        if let Some(expected) = expect.unmet(value, self.textual) {
+            self.wrong(key, value, &expected);
+        }
+    }
+
+    fn wrong(&mut self, key: &str, value: &Value, expected: &str) {
+        let found = match &value.kind {
+            ValueKind::String(text) => format!("{text:?}"),
+            ValueKind::Table(_) => "a section".to_owned(),
+            ValueKind::Array(_) => "a list".to_owned(),
+            other => other.to_string(),
+        };
+        let problem = Problem::WrongValue {
+            place: place(value),
+            key: key.to_owned(),
+            found,
+            expected: expected.to_owned(),
+        };
+        self.add(value, problem);
+    }
+
+    fn unknown(&mut self, key: &str, value: &Value, known: impl Iterator<Item = String>) {
+        let nearest = known
+            .map(|known| (strsim::normalized_damerau_levenshtein(key, &known), known))
+            .max_by(|(mine, _), (theirs, _)| mine.total_cmp(theirs))
+            .map(|(_, known)| known)
+            .unwrap_or_default();
+        let problem = Problem::UnknownKey {
+            place: place(value),
+            key: key.to_owned(),
+            nearest,
+        };
+        self.add(value, problem);
+    }
+}
+
+impl Expect {
+    /// What was expected instead of `value`; `None` if it will do.
+    fn unmet(self, value: &Value, textual: bool) -> Option<String> {
+        let text = match &value.kind {
+            ValueKind::String(text) => Some(text.as_str()),
+            _ => None,
+        };
+        let spelled = text.filter(|_| textual);
+        let met = match self {
+            Self::Text => text.is_some_and(|text| !text.is_empty()),
+            Self::Address => text.is_some_and(|text| text.parse::<SocketAddr>().is_ok()),
+            Self::LogFilter => text.is_some_and(telemetry::is_log_filter),
+            Self::OneOf(choices) => text.is_some_and(|text| choices.contains(&text)),
+            Self::Boolean => {
+                matches!(value.kind, ValueKind::Boolean(_))
+                    || matches!(spelled, Some("true" | "false"))
+            }
+            Self::Count => match (&value.kind, spelled) {
+                (ValueKind::I64(number), _) => u32::try_from(*number).is_ok_and(|n| n > 0),
+                (_, Some(text)) => text.parse::<u32>().is_ok_and(|n| n > 0),
+                _ => false,
+            },
+            Self::Duration { least } => text
+                .and_then(duration::parse)
+                .is_some_and(|duration| duration >= least),
+            Self::Labels => match &value.kind {
+                ValueKind::Table(labels) => labels
+                    .values()
+                    .all(|label| matches!(label.kind, ValueKind::String(_))),
+                _ => false,
+            },
+        };
+        (!met).then(|| self.describe())
+    }
+
+    fn describe(self) -> String {
+        match self {
+            Self::Text => "a text that is not empty".to_owned(),
+            Self::Address => "an address with port, such as \"127.0.0.1:6443\"".to_owned(),
+            Self::LogFilter => "a log level, such as \"info\" or \"info,kube=debug\"".to_owned(),
+            Self::Boolean => "true or false".to_owned(),
+            Self::OneOf(choices) => {
+                let quoted: Vec<_> = choices.iter().map(|choice| format!("{choice:?}")).collect();
+                quoted.join(" or ")
+            }
+            Self::Count => format!("a whole number from 1 to {}", u32::MAX),
+            Self::Duration { least } if least.is_zero() => {
+                "a duration, such as \"60s\" or \"10m\"".to_owned()
+            }
+            Self::Duration { least } => {
+                format!("a duration of at least {least:?}, such as \"60s\" or \"10m\"")
+            }
+            Self::Labels => "a table of texts".to_owned(),
+        }
+    }
+}
+
+fn find(keys: &[(&str, Expect)], name: &str) -> Option<Expect> {
+    keys.iter()
+        .find(|(key, _)| *key == name)
+        .map(|(_, expect)| *expect)
+}
+
+fn sections() -> impl Iterator<Item = &'static str> {
+    keys()
+        .filter_map(|key| key.split_once('.'))
+        .map(|(section, _)| section)
+}
+
+fn sorted(table: &Map<String, Value>) -> BTreeMap<&String, &Value> {
+    table.iter().collect()
+}
+
+fn place(value: &Value) -> String {
+    value.origin().unwrap_or("settings").to_owned()
+}

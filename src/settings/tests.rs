@@ -1,0 +1,351 @@
+use std::fs;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use super::*;
+
+/// A file with this text, and sources that read it.
+fn file(text: &str) -> (TempDir, Sources) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("muster.toml");
+    fs::write(&path, text).unwrap();
+    let sources = Sources::default().with_file(path);
+    (directory, sources)
+}
+
+/// The problems as text, with the directory taken out.
+fn problems(text: &str) -> Vec<String> {
+    let (directory, sources) = file(text);
+    let error = Settings::load(&sources).unwrap_err();
+    let directory = format!("{}/", directory.path().display());
+    error
+        .problems
+        .iter()
+        .map(|problem| problem.to_string().replace(&directory, ""))
+        .collect()
+}
+
+#[test]
+fn defaults_are_those_of_the_design() {
+    let settings = Settings::load(&Sources::default()).unwrap();
+    assert_eq!(
+        settings,
+        Settings {
+            hub: Hub {
+                api: HubApi::Embedded,
+                listen: "127.0.0.1:6443".parse().unwrap(),
+                data_dir: None,
+                kubeconfig: None,
+                context: None,
+                source_id: "muster".to_owned(),
+            },
+            transport: Transport {
+                driver: Driver::Loopback
+            },
+            clusters: Vec::new(),
+            feedback: Feedback {
+                poll_interval: Duration::from_mins(1),
+                max_json_raw_bytes: 1024.try_into().unwrap(),
+                coalesce: Duration::from_millis(20),
+                raw_json: false,
+            },
+            agent: Agent {
+                eviction_grace: Duration::from_hours(1),
+                workers: 10.try_into().unwrap(),
+            },
+            telemetry: Telemetry {
+                listen: "127.0.0.1:9090".parse().unwrap(),
+                log_format: LogFormat::Text,
+                log_level: "info".to_owned(),
+            },
+        }
+    );
+}
+
+#[test]
+fn every_file_in_config_loads() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
+    let mut loaded = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let settings = Settings::load(&Sources::default().with_file(&path));
+        settings.unwrap_or_else(|error| panic!("{error}"));
+        loaded.push(path.file_name().unwrap().to_owned());
+    }
+    loaded.sort();
+    assert_eq!(
+        loaded,
+        ["agent-kube.toml", "default.toml", "demo.toml", "hub.toml"]
+    );
+}
+
+/// Keys without a default are commented out there; all others have to be there.
+#[test]
+fn default_file_shows_every_key() {
+    let text = include_str!("../../config/default.toml");
+    let mut section = "";
+    let mut shown = Vec::new();
+    for line in text.lines() {
+        if let Some(name) = line
+            .strip_prefix('[')
+            .and_then(|line| line.strip_suffix(']'))
+        {
+            section = name;
+        }
+        let line = line.strip_prefix("# ").unwrap_or(line);
+        if let Some((key, _)) = line.split_once(" = ")
+            && key.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+        {
+            shown.push(format!("{section}.{key}"));
+        }
+    }
+    for key in check::keys() {
+        assert!(shown.contains(&key.to_owned()), "{key}");
+    }
+}
+
+#[test]
+fn each_layer_lies_over_the_one_before() {
+    let (_directory, sources) = file(
+        "[hub]\nsource_id = \"file\"\n[feedback]\npoll_interval = \"2s\"\ncoalesce = \"5ms\"\n[agent]\nworkers = 3\n",
+    );
+    let sources = sources
+        .with_environment([
+            ("MUSTER__FEEDBACK__POLL_INTERVAL", "3s"),
+            ("MUSTER__AGENT__WORKERS", "4"),
+            ("MUSTER__FEEDBACK__RAW_JSON", "true"),
+            ("MUSTER_CONFIG", "ignored"),
+            ("HOME", "ignored"),
+        ])
+        .with_flag("agent.workers", "5");
+    let settings = Settings::load(&sources).unwrap();
+    assert_eq!(settings.hub.source_id, "file");
+    assert_eq!(settings.feedback.coalesce, Duration::from_millis(5));
+    assert_eq!(settings.feedback.poll_interval, Duration::from_secs(3));
+    assert!(settings.feedback.raw_json);
+    assert_eq!(settings.agent.workers.get(), 5);
+    assert_eq!(settings.transport.driver, Driver::Loopback);
+}
+
+#[test]
+fn listing_tells_where_each_value_comes_from() {
+    let (directory, sources) =
+        file("[hub]\nsource_id = \"x\"\n\n[[clusters]]\nname = \"a\"\nsimulated = true\n");
+    let sources = sources
+        .with_environment([("MUSTER__FEEDBACK__COALESCE", "1ms")])
+        .with_flag("transport.driver", "kube");
+    let listing = effective(&sources).unwrap();
+    let find = |key: &str| {
+        let found = listing.iter().find(|setting| setting.key == key).unwrap();
+        (found.value.as_deref(), found.origin.as_str())
+    };
+    let path = directory.path().join("muster.toml").display().to_string();
+    assert_eq!(
+        find("hub.source_id"),
+        (Some("x"), format!("{path}:2").as_str())
+    );
+    assert_eq!(
+        find("clusters[0].name"),
+        (Some("a"), format!("{path}:5").as_str())
+    );
+    assert_eq!(
+        find("feedback.coalesce"),
+        (Some("1ms"), "MUSTER__FEEDBACK__COALESCE")
+    );
+    assert_eq!(find("transport.driver"), (Some("kube"), "command line"));
+    assert_eq!(find("hub.listen"), (Some("127.0.0.1:6443"), "default"));
+    assert_eq!(find("hub.data_dir"), (None, "unset"));
+}
+
+#[test]
+fn clusters_are_reached_in_one_way_each() {
+    let (_directory, sources) = file(
+        r#"
+        [[clusters]]
+        name = "a"
+        simulated = true
+        labels = { region = "north", "example.com/tier" = "edge" }
+        [[clusters]]
+        name = "b"
+        context = "admin"
+        [[clusters]]
+        name = "c"
+        in_cluster = true
+        "#,
+    );
+    let clusters = Settings::load(&sources).unwrap().clusters;
+    assert_eq!(clusters[0].access, ClusterAccess::Simulated);
+    assert_eq!(clusters[0].labels["example.com/tier"], "edge");
+    assert_eq!(
+        clusters[1].access,
+        ClusterAccess::Kubeconfig {
+            file: None,
+            context: Some("admin".to_owned())
+        }
+    );
+    assert_eq!(clusters[2].access, ClusterAccess::InCluster);
+}
+
+#[test]
+fn all_problems_are_told_at_once_with_their_lines() {
+    let (directory, sources) = file(
+        r#"[hub]
+api = "etcd"
+listen = "localhost"
+source_id = ""
+[feedback]
+pol_interval = "1s"
+coalesce = "soon"
+max_json_raw_bytes = "1024"
+raw_json = 1
+[agent]
+workers = 0
+[telemetry]
+log_level = "loud=very"
+[metric]
+port = 1
+"#,
+    );
+    let sources = sources
+        .with_environment([
+            ("MUSTER__AGENT__WORKERS", "many"),
+            ("MUSTER__CLUSTERS__0__NAME", "a"),
+        ])
+        .with_flag("hub.lisen", "x");
+    let error = Settings::load(&sources).unwrap_err().to_string();
+    let found = error.replace(&format!("{}/", directory.path().display()), "");
+    assert_eq!(
+        found,
+        r#"bad settings, 13 problems:
+  muster.toml:2: hub.api is "etcd", expected "embedded" or "kubeconfig"
+  muster.toml:3: hub.listen is "localhost", expected an address with port, such as "127.0.0.1:6443"
+  muster.toml:4: hub.source_id is "", expected a text that is not empty
+  muster.toml:6: unknown key feedback.pol_interval, the nearest is feedback.poll_interval
+  muster.toml:7: feedback.coalesce is "soon", expected a duration, such as "60s" or "10m"
+  muster.toml:8: feedback.max_json_raw_bytes is "1024", expected a whole number from 1 to 4294967295
+  muster.toml:9: feedback.raw_json is 1, expected true or false
+  muster.toml:11: agent.workers is 0, expected a whole number from 1 to 4294967295
+  muster.toml:13: telemetry.log_level is "loud=very", expected a log level, such as "info" or "info,kube=debug"
+  muster.toml:14: unknown key metric, the nearest is telemetry
+  MUSTER__AGENT__WORKERS: agent.workers is "many", expected a whole number from 1 to 4294967295
+  MUSTER__CLUSTERS__0__NAME: clusters is "a", expected a list in the settings file
+  command line: unknown key hub.lisen, the nearest is hub.listen"#
+    );
+}
+
+#[test]
+fn clusters_with_problems_are_named() {
+    assert_eq!(
+        problems(
+            r#"[[clusters]]
+name = "a"
+simulated = true
+in_cluster = true
+[[clusters]]
+simulated = true
+[[clusters]]
+name = "Not-A-Namespace"
+simulated = true
+[[clusters]]
+name = "b"
+nmae = "c"
+[[clusters]]
+name = "c"
+[[clusters]]
+name = "d"
+simulated = true
+[[clusters]]
+name = "d"
+simulated = true
+[[clusters]]
+name = "e"
+simulated = true
+labels = { a = 1 }
+"#
+        ),
+        [
+            "muster.toml:1: clusters[0] (a) needs exactly one of: kubeconfig and/or context, in_cluster = true, simulated = true",
+            "muster.toml:5: clusters[1] has no name",
+            "muster.toml:7: clusters[2] (Not-A-Namespace) needs a name that can be a namespace: at most 63 of a-z, 0-9 and -, with a letter or digit at both ends",
+            "muster.toml:12: unknown key clusters[3].nmae, the nearest is clusters[3].name",
+            "muster.toml:13: clusters[4] (c) needs exactly one of: kubeconfig and/or context, in_cluster = true, simulated = true",
+            "muster.toml:18: clusters[6] (d) has the name of clusters[5]",
+            "muster.toml:24: clusters[7].labels is a section, expected a table of texts",
+        ]
+    );
+}
+
+#[test]
+fn sections_and_values_do_not_stand_in_for_each_other() {
+    assert_eq!(
+        problems("hub = 3\nclusters = { a = 1 }\n[feedback.coalesce]\nx = 1\n"),
+        [
+            "muster.toml:1: hub is 3, expected a section",
+            "muster.toml:2: clusters is a section, expected a list in the settings file",
+            "muster.toml:3: feedback.coalesce is a section, expected a duration, such as \"60s\" or \"10m\"",
+        ]
+    );
+    assert_eq!(
+        problems("clusters = [1]"),
+        ["muster.toml:1: clusters[0] is 1, expected a table"]
+    );
+}
+
+#[test]
+fn numbers_too_large_and_polling_too_fast_are_refused() {
+    assert_eq!(
+        problems(
+            "[feedback]\npoll_interval = \"1ms\"\nmax_json_raw_bytes = 99999999999999999999\n[agent]\nworkers = 1.5\n"
+        ),
+        [
+            "muster.toml:2: feedback.poll_interval is \"1ms\", expected a duration of at least 100ms, such as \"60s\" or \"10m\"",
+            "muster.toml:3: feedback.max_json_raw_bytes is \"99999999999999999999\", expected a whole number from 1 to 4294967295",
+            "muster.toml:5: agent.workers is 1.5, expected a whole number from 1 to 4294967295",
+        ]
+    );
+}
+
+#[test]
+fn text_that_is_not_toml_is_told_with_its_line() {
+    let found = problems("[hub]\napi = \n");
+    assert_eq!(found.len(), 1);
+    assert!(
+        found[0].starts_with("muster.toml:2: not TOML: "),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn file_that_is_missing_is_named_beside_other_problems() {
+    let sources = Sources::default()
+        .with_file("/nowhere/muster.toml")
+        .with_environment([("MUSTER__HUB__API", "x")]);
+    let error = Settings::load(&sources).unwrap_err();
+    let [
+        Problem::Unreadable { file, .. },
+        Problem::WrongValue { key, .. },
+    ] = error.problems.as_slice()
+    else {
+        panic!("{error}");
+    };
+    assert_eq!(
+        (file.as_str(), key.as_str()),
+        ("/nowhere/muster.toml", "hub.api")
+    );
+    assert!(effective(&sources).is_err());
+}
+
+/// The table of keys and the types are two lists; this keeps them one.
+#[test]
+fn every_choice_in_the_table_of_keys_is_one_of_the_types() {
+    for (key, choices) in [
+        ("hub.api", ["embedded", "kubeconfig"]),
+        ("transport.driver", ["loopback", "kube"]),
+        ("telemetry.log_format", ["text", "json"]),
+    ] {
+        for choice in choices {
+            Settings::load(&Sources::default().with_flag(key, choice)).unwrap();
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Logs and metrics of the process.
+
+use std::io;
+use std::time::Duration;
+
+use metrics_exporter_prometheus::{
+    BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
+};
+use thiserror::Error;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
+use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
+
+use crate::settings::{LogFormat, Telemetry as Settings};
+
+/// Bounds of every histogram of durations, in seconds.
+///
+/// From 0.5 ms, below what a status takes through the process, to 60 s, the default poll interval:
+/// three to a decade where latencies are promised, fewer above.
+const SECONDS: &[f64] = &[
+    0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0,
+];
+
+/// Bounds of every histogram of sizes, in bytes: powers of four from 256 B to 1 MiB. Works may have
+/// 500 KiB.
+const BYTES: &[f64] = &[
+    256.0,
+    1024.0,
+    4096.0,
+    16_384.0,
+    65_536.0,
+    262_144.0,
+    1_048_576.0,
+];
+
+/// How often histograms take in what was recorded. Scrapes do it too; this bounds the memory while
+/// nobody scrapes.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Why telemetry could not be set up.
+#[derive(Debug, Error)]
+pub enum TelemetryError {
+    /// The log filter cannot be parsed.
+    #[error("bad log level {level:?}")]
+    LogLevel {
+        /// The filter as given.
+        level: String,
+        /// Why.
+        #[source]
+        source: ParseError,
+    },
+
+    /// Another logger is already in place.
+    #[error("failed to install the logger")]
+    Logger(#[source] TryInitError),
+
+    /// The logger is gone.
+    #[error("failed to change the log level")]
+    Reload(#[source] reload::Error),
+
+    /// The recorder of metrics could not be put in place.
+    #[error("failed to install the metrics recorder")]
+    Metrics(#[source] BuildError),
+}
+
+/// Handle on the logs and metrics of the process.
+#[derive(Clone)]
+pub struct Telemetry {
+    filter: reload::Handle<EnvFilter, Registry>,
+    metrics: PrometheusHandle,
+}
+
+impl std::fmt::Debug for Telemetry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Telemetry").finish_non_exhaustive()
+    }
+}
+
+/// Sends logs to stderr and metrics into a recorder, for the whole process.
+///
+/// # Errors
+///
+/// Fails if the log level is none, or if the process has a logger or recorder already.
+pub fn init(settings: &Settings) -> Result<Telemetry, TelemetryError> {
+    let (filter, handle) = reload::Layer::new(log_filter(&settings.log_level)?);
+    let lines = fmt::layer().with_writer(io::stderr);
+    let lines: Box<dyn Layer<_> + Send + Sync> = match settings.log_format {
+        LogFormat::Text => {
+            let terminal = io::IsTerminal::is_terminal(&io::stderr());
+            lines.with_ansi(terminal).boxed()
+        }
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(lines)
+        .try_init()
+        .map_err(TelemetryError::Logger)?;
+
+    let recorder = recorder()?;
+    let metrics = recorder.handle();
+    metrics::set_global_recorder(recorder)
+        .map_err(|error| TelemetryError::Metrics(error.into()))?;
+    Ok(Telemetry {
+        filter: handle,
+        metrics,
+    })
+}
+
+impl Telemetry {
+    /// Changes what is logged, from now on.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `level` is no log level; the old one then stays.
+    pub fn set_log_level(&self, level: &str) -> Result<(), TelemetryError> {
+        let filter = log_filter(level)?;
+        self.filter.reload(filter).map_err(TelemetryError::Reload)
+    }
+
+    /// All metrics in Prometheus' text format.
+    pub fn render_metrics(&self) -> String {
+        self.metrics.render()
+    }
+
+    /// Keeps the memory of histograms bounded until `shutdown`.
+    pub async fn upkeep(self, shutdown: CancellationToken) {
+        let mut ticks = interval(UPKEEP_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
+            self.metrics.run_upkeep();
+        }
+    }
+}
+
+/// Whether a text is a log level, or levels by module.
+pub fn is_log_filter(level: &str) -> bool {
+    !level.trim().is_empty() && log_filter(level).is_ok()
+}
+
+fn log_filter(level: &str) -> Result<EnvFilter, TelemetryError> {
+    EnvFilter::builder()
+        .parse(level)
+        .map_err(|source| TelemetryError::LogLevel {
+            level: level.to_owned(),
+            source,
+        })
+}
+
+/// A recorder with our histogram bounds. Without bounds the exporter makes summaries, which cannot
+/// be added up over processes.
+fn recorder() -> Result<PrometheusRecorder, TelemetryError> {
+    PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), SECONDS)
+        .and_then(|builder| {
+            builder.set_buckets_for_metric(Matcher::Suffix("_bytes".to_owned()), BYTES)
+        })
+        .map(PrometheusBuilder::build_recorder)
+        .map_err(TelemetryError::Metrics)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_and_sizes_become_histograms_with_our_bounds() {
+        let recorder = recorder().unwrap();
+        let handle = recorder.handle();
+        metrics::with_local_recorder(&recorder, || {
+            metrics::histogram!("muster_test_seconds").record(0.0015);
+            metrics::histogram!("muster_test_bytes").record(300.0);
+            metrics::counter!("muster_test_total").increment(2);
+        });
+        handle.run_upkeep();
+        let text = handle.render();
+        for line in [
+            r#"muster_test_seconds_bucket{le="0.001"} 0"#,
+            r#"muster_test_seconds_bucket{le="0.002"} 1"#,
+            r#"muster_test_seconds_bucket{le="60"} 1"#,
+            r#"muster_test_bytes_bucket{le="256"} 0"#,
+            r#"muster_test_bytes_bucket{le="1024"} 1"#,
+            "muster_test_total 2",
+        ] {
+            assert!(
+                text.lines().any(|found| found == line),
+                "{line} not in:\n{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn log_filters_are_levels_by_module() {
+        for level in [
+            "info",
+            "debug",
+            "off",
+            "info,kube=debug",
+            "muster::http=trace",
+        ] {
+            assert!(is_log_filter(level), "{level:?}");
+        }
+        for level in ["", " ", "info,kube=loud", "[", "="] {
+            assert!(!is_log_filter(level), "{level:?}");
+        }
+        let error = log_filter("kube=loud").unwrap_err();
+        assert_eq!(error.to_string(), "bad log level \"kube=loud\"");
+        assert!(std::error::Error::source(&error).is_some());
+    }
+
+    #[test]
+    fn log_level_changes_while_the_process_runs() {
+        let (layer, filter) = reload::Layer::new(log_filter("info").unwrap());
+        let subscriber = tracing_subscriber::registry().with(layer);
+        let metrics = recorder().unwrap().handle();
+        let telemetry = Telemetry { filter, metrics };
+        tracing::subscriber::with_default(subscriber, || {
+            assert!(!tracing::enabled!(tracing::Level::DEBUG));
+            telemetry.set_log_level("debug").unwrap();
+            assert!(tracing::enabled!(tracing::Level::DEBUG));
+            telemetry.set_log_level("kube=loud").unwrap_err();
+            assert!(tracing::enabled!(tracing::Level::DEBUG));
+        });
+    }
+
+    /// The one test that touches what belongs to the whole process.
+    #[test]
+    fn process_has_one_logger_and_one_recorder() {
+        let mut settings = crate::settings::Settings::load(&crate::settings::Sources::default())
+            .unwrap()
+            .telemetry;
+        settings.log_level = "kube=loud".to_owned();
+        assert!(matches!(
+            init(&settings),
+            Err(TelemetryError::LogLevel { .. })
+        ));
+        settings.log_level = "off".to_owned();
+        let telemetry = init(&settings).unwrap();
+        metrics::counter!("muster_test_installed_total").increment(1);
+        assert!(
+            telemetry
+                .render_metrics()
+                .contains("muster_test_installed_total 1")
+        );
+        settings.log_format = LogFormat::Json;
+        assert!(matches!(init(&settings), Err(TelemetryError::Logger(_))));
+    }
+
+    #[tokio::test]
+    async fn upkeep_ends_with_the_process() {
+        let (_layer, filter) = reload::Layer::new(log_filter("info").unwrap());
+        let metrics = recorder().unwrap().handle();
+        let shutdown = CancellationToken::new();
+        let upkeep = tokio::spawn(Telemetry { filter, metrics }.upkeep(shutdown.clone()));
+        shutdown.cancel();
+        upkeep.await.unwrap();
+    }
+}
