@@ -6,6 +6,7 @@
 
 mod api_server;
 mod cluster;
+mod definitions;
 mod embedded;
 mod etcd;
 mod harness;
@@ -19,6 +20,7 @@ mod world;
 
 pub(crate) use api_server::RealApiServer;
 pub(crate) use cluster::{Cluster, unique_name};
+pub(crate) use definitions::install_definitions;
 pub(crate) use harness::{Story, run};
 pub(crate) use mosquitto::MosquittoConf;
 pub(crate) use waiting::eventually;

@@ -64,7 +64,7 @@ impl World {
         let servers = &self.servers;
         Ok(match self.backend {
             Backend::Embedded => {
-                let start = servers.start_embedded(shared.name);
+                let start = Box::pin(servers.start_embedded(shared.name));
                 shared.embedded.get(start).await?.cluster().clone()
             }
             Backend::Real => {
