@@ -6,25 +6,33 @@
 
 mod admission;
 mod builtin;
+mod builtin_schema;
+mod crd;
 mod decode;
 mod discovery;
+mod establish;
 mod http;
 mod object;
+mod openapi;
 mod patch;
 mod registry;
 mod review;
 mod schema;
 mod selector;
+mod serve;
 mod server;
 mod stats;
 mod status;
 mod store;
 mod strategy;
 mod table;
+mod tls;
 mod validation;
 mod verbs;
 
 pub use admission::{Admission, AdmissionRequest, Operation};
+pub use serve::{ServeError, ServeOptions, Serving};
 pub use server::{ApiServer, ApiServerBuilder, BuildError, Storage};
 pub use stats::Stats;
 pub use store::durable::OpenError;
+pub use tls::IdentityError;

@@ -1,7 +1,7 @@
 //! The types that the server serves at a moment: built-in ones and those of CRDs.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, OnceLock, PoisonError, RwLock};
 
 use crate::builtin::{BUILTINS, Builtin};
 use crate::schema::Schema;
@@ -16,6 +16,37 @@ pub(crate) struct Scale {
     pub(crate) label_selector: Option<String>,
 }
 
+/// Where a version's schema comes from.
+#[derive(Debug)]
+pub(crate) enum SchemaSource {
+    /// There is none: anything goes.
+    Anything,
+    /// A CRD.
+    Custom(Schema),
+    /// A built-in type; compiled when it is first needed.
+    Builtin(&'static Builtin, OnceLock<Option<Schema>>),
+}
+
+impl SchemaSource {
+    pub(crate) fn get(&self) -> Option<&Schema> {
+        match self {
+            Self::Anything => None,
+            Self::Custom(schema) => Some(schema),
+            Self::Builtin(builtin, cell) => cell
+                .get_or_init(|| crate::builtin_schema::compiled(builtin))
+                .as_ref(),
+        }
+    }
+}
+
+/// The built-in types, shared by all servers of a process.
+static BUILTIN_DEFS: LazyLock<Vec<Arc<ResourceDef>>> = LazyLock::new(|| {
+    BUILTINS
+        .iter()
+        .map(|b| Arc::new(ResourceDef::from_builtin(b)))
+        .collect()
+});
+
 /// One version of a type.
 #[derive(Debug)]
 pub(crate) struct VersionDef {
@@ -23,8 +54,8 @@ pub(crate) struct VersionDef {
     pub(crate) served: bool,
     pub(crate) status: bool,
     pub(crate) scale: Option<Scale>,
-    /// Absent where anything goes.
-    pub(crate) schema: Option<Arc<Schema>>,
+    pub(crate) schema: SchemaSource,
+    /// Printer columns beside the name; built-in types have theirs in code.
     pub(crate) columns: Vec<Column>,
     pub(crate) deprecation_warning: Option<String>,
 }
@@ -93,7 +124,7 @@ impl ResourceDef {
                 served: true,
                 status: builtin.status,
                 scale,
-                schema: None,
+                schema: SchemaSource::Builtin(builtin, OnceLock::new()),
                 columns: Vec::new(),
                 deprecation_warning: None,
             }],
@@ -210,12 +241,8 @@ pub(crate) struct Registry {
 
 impl Registry {
     pub(crate) fn new() -> Self {
-        let all = BUILTINS
-            .iter()
-            .map(|b| Arc::new(ResourceDef::from_builtin(b)))
-            .collect();
         Self {
-            types: RwLock::new(Arc::new(Types::new(all))),
+            types: RwLock::new(Arc::new(Types::new(BUILTIN_DEFS.clone()))),
         }
     }
 

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::PostParams;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -14,7 +16,6 @@ use crate::http::service::ApiService;
 use crate::object;
 use crate::registry::{Registry, ResourceDef};
 use crate::stats::{Meter, Stats};
-use crate::status::ApiResult;
 use crate::store::durable::OpenError;
 use crate::store::{Expect, Limits, ObjectKey, Store, Stored, WriteError};
 use crate::verbs::pages::Pages;
@@ -130,8 +131,43 @@ impl ApiServerBuilder {
             pages: Pages::default(),
             stopping: CancellationToken::new(),
         });
+        inner.load_crds().await.map_err(|e| BuildError::Write {
+            what: "custom resource definitions".to_owned(),
+            why: e.message,
+        })?;
         inner.create_first_namespaces().await?;
-        Ok(ApiServer { inner })
+        let server = ApiServer { inner };
+        for crd in self.crds {
+            install(&server, crd).await?;
+        }
+        Ok(server)
+    }
+}
+
+/// Creates a CRD, or replaces the one of its name.
+async fn install(server: &ApiServer, mut crd: CustomResourceDefinition) -> Result<(), BuildError> {
+    let name = crd.metadata.name.clone().unwrap_or_default();
+    let api: Api<CustomResourceDefinition> = Api::all(server.client());
+    let installed = async {
+        match api.get_opt(&name).await? {
+            None => api.create(&PostParams::default(), &crd).await,
+            Some(old) => {
+                crd.metadata.resource_version = old.metadata.resource_version;
+                crd.metadata.finalizers = old.metadata.finalizers;
+                api.replace(&name, &PostParams::default(), &crd).await
+            }
+        }
+    };
+    match installed.await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) => Err(BuildError::Crd {
+            name,
+            why: status.message,
+        }),
+        Err(e) => Err(BuildError::Crd {
+            name,
+            why: e.to_string(),
+        }),
     }
 }
 
@@ -230,11 +266,6 @@ impl Inner {
                 sealed(def, object, revision)
             })
             .await
-    }
-
-    /// Does what a write of a type that the server acts on itself brings with it.
-    pub(crate) async fn after_write(&self, _def: &ResourceDef, _stored: &Stored) -> ApiResult<()> {
-        Ok(())
     }
 
     async fn create_first_namespaces(&self) -> Result<(), BuildError> {

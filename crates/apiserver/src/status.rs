@@ -96,7 +96,8 @@ impl FieldError {
     }
 
     pub(crate) fn too_long(field: impl Into<String>, max: u64) -> Self {
-        let message = format!("Too long: may not be more than {max} bytes");
+        let unit = if max == 1 { "byte" } else { "bytes" };
+        let message = format!("Too long: may not be more than {max} {unit}");
         Self {
             reason: "FieldValueTooLong",
             message,
@@ -105,7 +106,8 @@ impl FieldError {
     }
 
     pub(crate) fn too_many(field: impl Into<String>, actual: usize, max: u64) -> Self {
-        let message = format!("Too many: {actual}: must have at most {max} items");
+        let unit = if max == 1 { "item" } else { "items" };
+        let message = format!("Too many: {actual}: must have at most {max} {unit}");
         Self {
             reason: "FieldValueTooMany",
             message,

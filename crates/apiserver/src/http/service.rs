@@ -17,6 +17,7 @@ use super::negotiate::{self, Form};
 use super::path::{self, ResourcePath, Target};
 use super::query::Query;
 use crate::discovery;
+use crate::openapi;
 use crate::server::Inner;
 use crate::status::{ApiError, ApiResult};
 use crate::strategy::Part;
@@ -258,6 +259,11 @@ fn plain(server: &Inner, target: &Target, form: Form) -> ApiResult<Response<ApiB
         Target::GroupVersion { group, version } => discovery::resources(&types, group, version),
         Target::Plain(path) => match path.trim_end_matches('/') {
             "/version" => Some(discovery::version()),
+            "/openapi/v2" => Some(openapi::version_2()),
+            "/openapi/v3" => Some(openapi::index(&types)),
+            path if path.starts_with("/openapi/v3/") => {
+                openapi::document(server, &path["/openapi/v3/".len()..])
+            }
             "/healthz" | "/readyz" | "/livez" => return Ok(text_response("ok")),
             _ => None,
         },

@@ -16,6 +16,38 @@ const SERVER_FIELDS: [&str; 7] = [
     "selfLink",
 ];
 
+/// The fields of `metav1.ObjectMeta`.
+const KNOWN_FIELDS: [&str; 15] = [
+    "name",
+    "generateName",
+    "namespace",
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+];
+
+/// Removes unknown fields of `metadata` and names them.
+pub(crate) fn prune_metadata(object: &mut Value) -> Vec<String> {
+    let mut unknown = Vec::new();
+    object::metadata_mut(object).retain(|field, _| {
+        let known = KNOWN_FIELDS.contains(&field.as_str());
+        if !known {
+            unknown.push(format!("metadata.{field}"));
+        }
+        known
+    });
+    unknown
+}
+
 /// Gives a new object its identity.
 pub(crate) fn prepare_create_metadata(def: &ResourceDef, object: &mut Value) {
     let metadata = object::metadata_mut(object);

@@ -1,13 +1,19 @@
 //! What happens to an object between decoding and storage, by type.
 
+mod defaults;
+mod initial;
 mod metadata;
+mod rules;
 
 pub(crate) use metadata::{prepare_create_metadata, prepare_update_metadata};
 
 use serde_json::Value;
 
+use crate::crd;
+use crate::decode;
 use crate::object;
 use crate::registry::{ResourceDef, VersionDef};
+use crate::schema;
 use crate::status::{ApiResult, FieldError};
 use crate::verbs::call::Call;
 
@@ -20,8 +26,6 @@ pub(crate) enum Part {
     Status,
     /// A namespace's `spec.finalizers` alone.
     Finalize,
-    /// A CertificateSigning-like change of everything, used by the server itself.
-    Whole,
 }
 
 /// Makes a new object ready for storage: the parts that clients do not decide on.
@@ -29,6 +33,9 @@ pub(crate) fn prepare_create(def: &ResourceDef, version: &VersionDef, object: &m
     prepare_create_metadata(def, object);
     if version.status {
         object::as_object_mut(object).remove("status");
+    }
+    if def.builtin.is_some() {
+        initial::set(def, object);
     }
 }
 
@@ -42,7 +49,7 @@ pub(crate) fn prepare_update(
 ) {
     match part {
         Part::Main if version.status => copy_field(old, new, "status"),
-        Part::Main | Part::Whole => {}
+        Part::Main => {}
         Part::Status => {
             let status = new.get("status").cloned();
             let revision = new.pointer("/metadata/resourceVersion").cloned();
@@ -99,17 +106,57 @@ fn spec_changed(def: &ResourceDef, old: &Value, new: &Value) -> bool {
     counted(old) != counted(new)
 }
 
-/// Brings a decoded object into its type's shape and names the fields that it does not have.
-pub(crate) fn shape(_call: &Call, _object: &mut Value) -> ApiResult<Vec<String>> {
-    Ok(Vec::new())
+/// Brings a decoded object into its type's shape: names and removes the fields that the type
+/// does not have, and sets defaults.
+///
+/// # Errors
+///
+/// Built-in types refuse values of a wrong type here, custom ones while validating.
+pub(crate) fn shape(call: &Call, object: &mut Value) -> ApiResult<Vec<String>> {
+    let def = &call.def;
+    let Some(schema) = call.version().schema.get() else {
+        if &*def.key == crate::builtin::CRDS {
+            crd::set_defaults(object);
+        }
+        return Ok(metadata::prune_metadata(object));
+    };
+    let mut unknown = metadata::prune_metadata(object);
+    if def.builtin.is_some() {
+        let given = object.get("metadata").cloned();
+        object::drop_nulls(object);
+        if let Some(given) = given {
+            object["metadata"] = given;
+        }
+        if let Some(problem) = schema::type_problem(schema, object, "") {
+            return Err(decode::cannot_be_handled(call, &problem));
+        }
+        unknown.extend(schema::prune(schema, object, true));
+        defaults::set(def, object);
+    } else {
+        unknown.extend(schema::prune(schema, object, true));
+        schema::apply_defaults(schema, object);
+    }
+    Ok(unknown)
 }
 
 /// Checks an object that is about to be stored.
 pub(crate) fn validate(
-    _def: &ResourceDef,
-    _version: &VersionDef,
-    _object: &Value,
-    _old: Option<(Part, &Value)>,
-    _errors: &mut Vec<FieldError>,
+    def: &ResourceDef,
+    version: &VersionDef,
+    object: &Value,
+    old: Option<(Part, &Value)>,
+    errors: &mut Vec<FieldError>,
 ) {
+    if def.builtin.is_none() {
+        if let Some(schema) = version.schema.get() {
+            schema::validate(schema, object, "", errors);
+        }
+        return;
+    }
+    let old = old.map(|(_, old)| old);
+    if &*def.key == crate::builtin::CRDS {
+        crd::validate(object, old, errors);
+    } else {
+        rules::validate(def, object, old, errors);
+    }
 }

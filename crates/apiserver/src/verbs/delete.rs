@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
@@ -12,7 +13,12 @@ use super::read::Selection;
 use super::write::is_finished;
 use crate::admission::Operation;
 use crate::builtin::NAMESPACES;
+use crate::http::negotiate::Form;
+use crate::http::path::ResourcePath;
+use crate::http::query::Query;
 use crate::object;
+use crate::registry::ResourceDef;
+use crate::server::Inner;
 use crate::status::{ApiError, ApiResult, Subject};
 use crate::store::{Expect, Stored, WriteError};
 
@@ -119,6 +125,35 @@ fn success(call: &Call, stored: &Stored) -> Value {
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
         "details": details,
     })
+}
+
+/// Deletes an object in the server's own name.
+pub(crate) async fn delete_as_server(
+    server: &Arc<Inner>,
+    def: &Arc<ResourceDef>,
+    stored: Arc<Stored>,
+) -> ApiResult<()> {
+    let namespace = Some(stored.key.namespace.clone()).filter(|n| !n.is_empty());
+    let call = Call {
+        server: server.clone(),
+        def: def.clone(),
+        path: ResourcePath {
+            group: def.group.clone(),
+            version: def.storage_version.clone(),
+            namespace,
+            plural: def.plural.clone(),
+            name: Some(stored.key.name.clone()),
+            subresource: None,
+        },
+        query: Query::default(),
+        form: Form::Object,
+        content_type: String::new(),
+        body: Bytes::new(),
+    };
+    match delete_object(&call, stored, &DeleteOptions::default()).await {
+        Err(error) if error.reason != "NotFound" => Err(error),
+        _ => Ok(()),
+    }
 }
 
 async fn delete_object(

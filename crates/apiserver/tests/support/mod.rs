@@ -11,15 +11,15 @@ use kube::api::{ObjectMeta, PostParams};
 use muster_apiserver::ApiServer;
 
 /// Longest wait for something that should happen at once.
-pub const SOON: Duration = Duration::from_secs(10);
+pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 /// A server in memory.
-pub async fn server() -> ApiServer {
+pub(crate) async fn server() -> ApiServer {
     ApiServer::builder().build().await.unwrap()
 }
 
 /// A ConfigMap with one key.
-pub fn config_map(name: &str, value: &str) -> ConfigMap {
+pub(crate) fn config_map(name: &str, value: &str) -> ConfigMap {
     ConfigMap {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
@@ -31,7 +31,7 @@ pub fn config_map(name: &str, value: &str) -> ConfigMap {
 }
 
 /// Creates a namespace.
-pub async fn create_namespace(client: &kube::Client, name: &str) {
+pub(crate) async fn create_namespace(client: &kube::Client, name: &str) {
     let namespace = Namespace {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
@@ -47,7 +47,7 @@ pub async fn create_namespace(client: &kube::Client, name: &str) {
 
 /// The status of a refused request.
 #[track_caller]
-pub fn refused<T: std::fmt::Debug>(result: kube::Result<T>) -> kube::core::Status {
+pub(crate) fn refused<T: std::fmt::Debug>(result: kube::Result<T>) -> kube::core::Status {
     match result {
         Err(kube::Error::Api(status)) => *status,
         other => panic!("expected a Status, got {other:?}"),
@@ -55,7 +55,7 @@ pub fn refused<T: std::fmt::Debug>(result: kube::Result<T>) -> kube::core::Statu
 }
 
 /// The next item of a stream that should have one.
-pub async fn next<S: Stream + Unpin>(stream: &mut S) -> S::Item {
+pub(crate) async fn next<S: Stream + Unpin>(stream: &mut S) -> S::Item {
     tokio::time::timeout(SOON, stream.next())
         .await
         .expect("nothing came in time")

@@ -1,0 +1,25 @@
+//! Serves an empty cluster with a workload simulator and writes a kubeconfig:
+//! `cargo run -p muster-apiserver --example serve -- KUBECONFIG_FILE`, then
+//! `kubectl --kubeconfig KUBECONFIG_FILE get all -A`.
+
+use std::net::SocketAddr;
+
+use muster_apiserver::{ApiServer, ServeOptions};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let file = std::env::args()
+        .nth(1)
+        .ok_or("usage: serve KUBECONFIG_FILE")?;
+    let server = ApiServer::builder().build().await?;
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let serving = server.serve(ServeOptions { listen, dir: None }).await?;
+    // JSON is YAML.
+    std::fs::write(&file, serde_json::to_string_pretty(&serving.kubeconfig())?)?;
+    println!(
+        "serving https://{}, kubeconfig in {file}, Ctrl-C ends",
+        serving.addr()
+    );
+    std::future::pending::<()>().await;
+    Ok(())
+}

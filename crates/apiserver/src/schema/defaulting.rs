@@ -1,0 +1,75 @@
+//! Fills in the defaults that a schema declares.
+
+use serde_json::Value;
+
+use super::{Additional, Schema};
+
+/// Sets absent fields to their defaults, at any depth, inside defaults too.
+pub(crate) fn apply_defaults(schema: &Schema, value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, property) in &schema.properties {
+                // A null where null is not allowed counts as absent.
+                let absent = fields
+                    .get(name)
+                    .is_none_or(|v| v.is_null() && !property.nullable);
+                if absent && let Some(default) = &property.default {
+                    fields.insert(name.clone(), default.clone());
+                }
+                if let Some(field) = fields.get_mut(name) {
+                    apply_defaults(property, field);
+                }
+            }
+            if let Additional::Schema(additional) = &schema.additional {
+                for (name, field) in fields.iter_mut() {
+                    if schema.property(name).is_none() {
+                        if field.is_null()
+                            && !additional.nullable
+                            && let Some(default) = &additional.default
+                        {
+                            *field = default.clone();
+                        }
+                        apply_defaults(additional, field);
+                    }
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(schema) = &schema.items {
+                items
+                    .iter_mut()
+                    .for_each(|item| apply_defaults(schema, item));
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::compile;
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn defaults_fill_gaps_at_any_depth() {
+        let schema = compile(&json!({"properties": {
+            "a": {"type": "string", "default": "x"},
+            "b": {"type": "object", "default": {}, "properties": {"c": {"type": "integer", "default": 3}}},
+            "n": {"type": "string", "nullable": true, "default": "y"},
+            "list": {"items": {"properties": {"d": {"default": true}}}},
+            "map": {"additionalProperties": {"properties": {"e": {"default": 1}}}},
+            "absent": {"properties": {"f": {"default": 1}}},
+        }}))
+        .unwrap();
+        let mut value = json!({"a": null, "n": null, "list": [{}, {"d": false}], "map": {"k": {}}});
+        apply_defaults(&schema, &mut value);
+        assert_eq!(
+            value,
+            json!({
+                "a": "x", "b": {"c": 3}, "n": null, "list": [{"d": true}, {"d": false}],
+                "map": {"k": {"e": 1}},
+            })
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! Removes the fields that a schema does not know.
+
+use serde_json::Value;
+
+use super::{Additional, Schema, child_path};
+
+/// Fields that every object has, at the root and in embedded resources.
+const OBJECT_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
+/// Removes unknown fields and names them. `root` is true for whole objects.
+pub(crate) fn prune(schema: &Schema, value: &mut Value, root: bool) -> Vec<String> {
+    let mut unknown = Vec::new();
+    walk(schema, value, "", root, &mut unknown);
+    unknown
+}
+
+fn walk(schema: &Schema, value: &mut Value, path: &str, object: bool, unknown: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            let is_object = object || schema.embedded;
+            fields.retain(|name, value| {
+                if is_object && OBJECT_FIELDS.contains(&name.as_str()) {
+                    return true;
+                }
+                let path = child_path(path, name);
+                if let Some(property) = schema.property(name) {
+                    walk(property, value, &path, false, unknown);
+                    return true;
+                }
+                match &schema.additional {
+                    Additional::Schema(schema) => {
+                        walk(schema, value, &path, false, unknown);
+                        true
+                    }
+                    Additional::Anything => true,
+                    Additional::Nothing if schema.preserve_unknown => true,
+                    Additional::Nothing => {
+                        unknown.push(path);
+                        false
+                    }
+                }
+            });
+        }
+        Value::Array(items) => {
+            if let Some(schema) = &schema.items {
+                for (at, item) in items.iter_mut().enumerate() {
+                    walk(schema, item, &format!("{path}[{at}]"), false, unknown);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::compile;
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn unknown_fields_go_and_are_named() {
+        let schema = compile(&json!({"type": "object", "properties": {
+            "spec": {"type": "object", "properties": {
+                "a": {"type": "string"},
+                "list": {"type": "array", "items": {"type": "object", "properties": {"b": {"type": "integer"}}}},
+                "map": {"type": "object", "additionalProperties": {"type": "object", "properties": {"c": {}}}},
+                "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                    "properties": {"strict": {"type": "object"}}},
+                "manifest": {"type": "object", "x-kubernetes-embedded-resource": true},
+            }},
+        }}))
+        .unwrap();
+        let mut value = json!({
+            "apiVersion": "a", "kind": "b", "metadata": {"name": "c"}, "extra": 1,
+            "spec": {
+                "a": "x", "z": 1,
+                "list": [{"b": 1}, {"b": 2, "y": 3}],
+                "map": {"k": {"c": 1, "d": 2}},
+                "free": {"anything": {"goes": 1}, "strict": {"not": 1}},
+                "manifest": {"apiVersion": "v1", "kind": "K", "metadata": {"name": "m"}, "data": 1},
+            },
+        });
+        let unknown = prune(&schema, &mut value, true);
+        assert_eq!(
+            unknown,
+            [
+                "extra",
+                "spec.free.strict.not",
+                "spec.list[1].y",
+                "spec.manifest.data",
+                "spec.map.k.d",
+                "spec.z"
+            ]
+        );
+        assert_eq!(
+            value,
+            json!({
+                "apiVersion": "a", "kind": "b", "metadata": {"name": "c"},
+                "spec": {
+                    "a": "x", "list": [{"b": 1}, {"b": 2}], "map": {"k": {"c": 1}},
+                    "free": {"anything": {"goes": 1}, "strict": {}},
+                    "manifest": {"apiVersion": "v1", "kind": "K", "metadata": {"name": "m"}},
+                },
+            })
+        );
+    }
+}
