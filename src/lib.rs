@@ -1,5 +1,16 @@
-//! The muster program as a library: settings, telemetry and the HTTP end points.
+//! The muster program as a library, so that tests reach all of it.
+//!
+//! | Module | What |
+//! |---|---|
+//! | [`cli`] | the command line and its exit codes |
+//! | [`settings`] | the configuration file, environment and flags |
+//! | [`runtime`] | what runs in a process, and in which order it starts and stops |
+//! | [`demo`] | `muster demo` |
+//! | [`http`], [`telemetry`] | metrics, probes, logs |
 
+pub mod cli;
+pub mod demo;
 pub mod http;
+pub mod runtime;
 pub mod settings;
 pub mod telemetry;

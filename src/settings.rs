@@ -35,6 +35,7 @@ use config::{Config, Value, ValueKind};
 use serde::Deserialize;
 
 pub use cluster::{Cluster, ClusterAccess};
+pub use duration::parse as parse_duration;
 pub use problem::{Problem, SettingsError};
 
 /// Settings of a process.
@@ -51,6 +52,8 @@ pub struct Settings {
     pub feedback: Feedback,
     /// What all agents of the process share.
     pub agent: Agent,
+    /// Simulated clusters.
+    pub simulator: Simulator,
     /// Logs, metrics and probes.
     pub telemetry: Telemetry,
 }
@@ -70,6 +73,19 @@ pub struct Hub {
     pub context: Option<String>,
     /// Name under which the hub sends works.
     pub source_id: String,
+    /// Whether CRDs that the hub's cluster lacks are created there.
+    pub install_crds: bool,
+    /// Whether this hub decides placements and registers the configured clusters; `None` does so
+    /// with the embedded API server, where nobody else would.
+    pub resolve_placements: Option<bool>,
+}
+
+impl Hub {
+    /// [`Hub::resolve_placements`] with its default.
+    pub fn resolves_placements(&self) -> bool {
+        self.resolve_placements
+            .unwrap_or(self.api == HubApi::Embedded)
+    }
 }
 
 /// Where the hub's objects live.
@@ -122,6 +138,14 @@ pub struct Agent {
     pub eviction_grace: Duration,
     /// Works that are applied at the same time.
     pub workers: NonZeroUsize,
+}
+
+/// Simulated clusters.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Simulator {
+    /// How long a replica takes to become ready.
+    #[serde(deserialize_with = "duration::deserialize")]
+    pub pace: Duration,
 }
 
 /// Logs, metrics and probes.

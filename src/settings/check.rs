@@ -39,6 +39,8 @@ const KEYS: &[(&str, Expect)] = &[
     ("hub.kubeconfig", Expect::Text),
     ("hub.context", Expect::Text),
     ("hub.source_id", Expect::Text),
+    ("hub.install_crds", Expect::Boolean),
+    ("hub.resolve_placements", Expect::Boolean),
     ("transport.driver", Expect::OneOf(&["loopback", "kube"])),
     // Polling faster is a busy loop over the API server; whoever wants that wants Watch.
     (
@@ -52,6 +54,7 @@ const KEYS: &[(&str, Expect)] = &[
     ("feedback.raw_json", Expect::Boolean),
     ("agent.eviction_grace", ANY_DURATION),
     ("agent.workers", Expect::Count),
+    ("simulator.pace", ANY_DURATION),
     ("telemetry.listen", Expect::Address),
     ("telemetry.log_format", Expect::OneOf(&["text", "json"])),
     ("telemetry.log_level", Expect::LogFilter),

@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use serde::{Deserialize, Deserializer, de};
 
 /// Reads a duration; `None` if the text is none, or negative.
-pub(super) fn parse(text: &str) -> Option<Duration> {
+pub fn parse(text: &str) -> Option<Duration> {
     let signed: SignedDuration = text.parse().ok()?;
     signed.try_into().ok()
 }

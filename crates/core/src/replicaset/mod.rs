@@ -15,10 +15,13 @@ mod status;
 mod sums;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 pub use naming::{MAX_LABEL_VALUE, MAX_WORK_NAME, owner_label, placement_label, work_name};
 pub use status::{ConditionDraft, StatusDraft, SummaryDraft};
 pub use sums::{FeedbackSums, Report, ResourceKey, ResourceSum, Value, ValueSum};
+
+use muster_api::constants as names;
 
 use crate::rollout::{ClusterState, Truth, WorkConditions, cluster_state};
 
@@ -40,9 +43,8 @@ pub struct WorkFacts {
     pub generation: i64,
     /// Canonical hash of the work's spec.
     pub spec_hash: [u8; 32],
-    /// The labels and nothing else decide whether a work must be patched although its spec is
-    /// right: hash of the label map.
-    pub labels_hash: u64,
+    /// `metadata.labels`.
+    pub labels: Arc<BTreeMap<String, String>>,
     /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
     /// The conditions that decide.
@@ -69,9 +71,8 @@ pub struct Template {
     pub generation: i64,
     /// Canonical hash of the template.
     pub spec_hash: [u8; 32],
-    /// Hash of the labels that works of a placement must carry, per placement label value; see
-    /// [`WorkFacts::labels_hash`].
-    pub labels_hash: BTreeMap<String, u64>,
+    /// Labels of the replica set, which its works carry too.
+    pub labels: BTreeMap<String, String>,
     /// Names of the referenced placements, in order; duplicates count once.
     pub placements: Vec<String>,
 }
@@ -179,7 +180,7 @@ struct Work {
 #[derive(Debug, Default)]
 struct Placement {
     /// `None` while the Placement does not exist.
-    facts: Option<PlacementFacts>,
+    facts: Option<Arc<PlacementFacts>>,
     count: Share,
     /// The work that stands for a cluster: the first by name among those not deleting.
     works: BTreeMap<String, BTreeSet<String>>,
@@ -191,6 +192,8 @@ pub struct ReplicaSet {
     namespace: String,
     name: String,
     template: Option<Template>,
+    /// Keys of labels that an earlier template had and this one has not: they leave the works.
+    retired_labels: BTreeSet<String>,
     placements: BTreeMap<String, Placement>,
     works: HashMap<WorkKey, Work>,
     sums: FeedbackSums,
@@ -206,6 +209,7 @@ impl ReplicaSet {
             namespace: namespace.into(),
             name: name.into(),
             template: None,
+            retired_labels: BTreeSet::new(),
             placements: BTreeMap::new(),
             works: HashMap::new(),
             sums: FeedbackSums::default(),
@@ -223,13 +227,18 @@ impl ReplicaSet {
         }
         self.placements
             .retain(|name, _| template.placements.contains(name));
+        if let Some(before) = self.template.take() {
+            self.retired_labels.extend(before.labels.into_keys());
+        }
+        self.retired_labels
+            .retain(|key| !template.labels.contains_key(key));
         self.template = Some(template);
         self.rebuild();
     }
 
     /// What a referenced placement selects; `None` when it does not exist. Placements that the
     /// template does not reference are ignored.
-    pub fn set_placement(&mut self, name: &str, facts: Option<PlacementFacts>) {
+    pub fn set_placement(&mut self, name: &str, facts: Option<Arc<PlacementFacts>>) {
         let Some(placement) = self.placements.get_mut(name) else {
             return;
         };
@@ -337,6 +346,40 @@ impl ReplicaSet {
         !self.dirty.is_empty()
     }
 
+    /// The labels that the work of a cluster selected by `placement` must carry. It may carry
+    /// others, which are left alone.
+    pub fn work_labels(&self, placement: &str) -> BTreeMap<String, String> {
+        let mut labels = self
+            .template
+            .as_ref()
+            .map(|template| template.labels.clone())
+            .unwrap_or_default();
+        labels.insert(
+            names::MANIFEST_WORK_REPLICA_SET_CONTROLLER_NAME_LABEL_KEY.to_owned(),
+            owner_label(&self.namespace, &self.name),
+        );
+        labels.insert(
+            names::MANIFEST_WORK_REPLICA_SET_PLACEMENT_NAME_LABEL_KEY.to_owned(),
+            placement_label(placement),
+        );
+        labels
+    }
+
+    /// Keys in `labels` that an earlier template put there and this one does not want.
+    pub fn stale_labels<'a>(
+        &'a self,
+        labels: &'a BTreeMap<String, String>,
+    ) -> impl Iterator<Item = &'a String> {
+        labels
+            .keys()
+            .filter(|key| self.retired_labels.contains(*key))
+    }
+
+    /// What is known of a work.
+    pub fn work(&self, key: &WorkKey) -> Option<&WorkFacts> {
+        self.works.get(key).map(|work| &work.facts)
+    }
+
     /// Clusters selected by all placements.
     pub fn desired_total(&self) -> usize {
         self.placements
@@ -398,10 +441,14 @@ impl ReplicaSet {
             }
             Some(name) => {
                 let key = key_of(name);
-                let label = placement_label(placement_name);
+                let wanted = self.work_labels(placement_name);
                 let up_to_date = self.works.get(&key).is_some_and(|work| {
+                    let labels = &work.facts.labels;
                     work.facts.spec_hash == template.spec_hash
-                        && template.labels_hash.get(&label) == Some(&work.facts.labels_hash)
+                        && wanted
+                            .iter()
+                            .all(|(key, value)| labels.get(key) == Some(value))
+                        && self.stale_labels(labels).next().is_none()
                 });
                 if !up_to_date {
                     let placement = placement_name.to_owned();

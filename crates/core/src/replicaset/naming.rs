@@ -1,5 +1,7 @@
 //! Deterministic identity of the works of a replica set.
 
+use std::fmt::Write as _;
+
 use sha2::{Digest, Sha256};
 
 /// Longest label value that Kubernetes takes.
@@ -21,7 +23,7 @@ fn hash(parts: &[&str]) -> String {
     }
     let mut text = String::with_capacity(HASH_DIGITS);
     for byte in digest.finalize().iter().take(HASH_DIGITS / 2) {
-        text.push_str(&format!("{byte:02x}"));
+        let _ = write!(text, "{byte:02x}"); // a String never fails
     }
     text
 }

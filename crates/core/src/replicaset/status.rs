@@ -3,7 +3,9 @@
 //! Reasons and meanings of the first three conditions are upstream's; `Progressing`, `Ready`, phase
 //! and message follow the design "Progressing and Ready conditions for ManifestWorkReplicaSet".
 
-use super::{ReplicaSet, ResourceSum, Share, naming};
+use super::{ReplicaSet, ResourceSum, Share};
+use std::fmt::Write as _;
+
 use muster_api::constants as names;
 use muster_api::replicaset::ReplicaSetPhase;
 
@@ -118,27 +120,6 @@ impl ReplicaSet {
             feedback: self.sums.sums(),
         }
     }
-
-    /// Labels of the work that a set with these `labels` keeps for `placement`.
-    pub fn work_labels<'a>(
-        &self,
-        labels: impl IntoIterator<Item = (&'a String, &'a String)>,
-        placement: &str,
-    ) -> std::collections::BTreeMap<String, String> {
-        let mut all: std::collections::BTreeMap<String, String> = labels
-            .into_iter()
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect();
-        all.insert(
-            names::MANIFEST_WORK_REPLICA_SET_CONTROLLER_NAME_LABEL_KEY.to_owned(),
-            naming::owner_label(&self.namespace, &self.name),
-        );
-        all.insert(
-            names::MANIFEST_WORK_REPLICA_SET_PLACEMENT_NAME_LABEL_KEY.to_owned(),
-            naming::placement_label(placement),
-        );
-        all
-    }
 }
 
 /// Everything the conditions are decided from.
@@ -193,7 +174,7 @@ impl Verdict<'_> {
         } = self.summary;
         let mut text = format!("ManifestWorks available in {available}/{desired_total} clusters");
         if degraded > 0 {
-            text.push_str(&format!(", {degraded} degraded"));
+            let _ = write!(text, ", {degraded} degraded"); // a String never fails
         }
         text
     }

@@ -34,9 +34,9 @@ pub type Report = Vec<(ResourceKey, Vec<(String, Value)>)>;
 /// How many different texts of one value a sum lists; the rest is counted in `others`.
 /// Keeps the status of a set small whatever its clusters say: 16 texts of at most
 /// [`MAX_TEXT`] bytes.
-pub const MAX_TEXTS: usize = 16;
+const MAX_TEXTS: usize = 16;
 /// Longer texts are cut to this many bytes in sums; the full text stays in the ManifestWork.
-pub const MAX_TEXT: usize = 128;
+const MAX_TEXT: usize = 128;
 
 /// The sum of one value over the clusters that report it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,26 +9,32 @@ use muster_api::replicaset::ReplicaSetPhase;
 
 const NEW: [u8; 32] = [1; 32];
 const OLD: [u8; 32] = [2; 32];
-const LABELS: u64 = 7;
 
 fn template(generation: i64, spec_hash: [u8; 32], placements: &[&str]) -> Template {
     Template {
         generation,
         spec_hash,
-        labels_hash: placements
-            .iter()
-            .map(|p| ((*p).to_owned(), LABELS))
-            .collect(),
+        labels: BTreeMap::new(),
         placements: placements.iter().map(|p| (*p).to_owned()).collect(),
     }
 }
 
-fn selects(clusters: &[&str]) -> PlacementFacts {
-    PlacementFacts {
+/// Labels of a work of placement `p`, and more.
+fn labels(more: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let mut labels = ReplicaSet::new("default", "web").work_labels("p");
+    labels.extend(
+        more.iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned())),
+    );
+    labels
+}
+
+fn selects(clusters: &[&str]) -> Arc<PlacementFacts> {
+    Arc::new(PlacementFacts {
         selected: u32::try_from(clusters.len()).unwrap(),
         decision_groups: usize::from(!clusters.is_empty()),
         clusters: clusters.iter().map(|c| (*c).to_owned()).collect(),
-    }
+    })
 }
 
 fn key(cluster: &str) -> WorkKey {
@@ -55,7 +61,7 @@ fn work(hash: [u8; 32], conditions: &str) -> WorkFacts {
         placement: "p".to_owned(),
         generation: 1,
         spec_hash: hash,
-        labels_hash: LABELS,
+        labels: Arc::new(labels(&[])),
         deleting: false,
         conditions: WorkConditions {
             applied: present('A'),
@@ -118,21 +124,44 @@ fn every_selected_cluster_gets_one_work_however_often_it_is_asked() {
 }
 
 #[test]
-fn a_changed_template_or_label_patches_works_that_differ() {
-    let mut set = set(&["c1", "c2", "c3"]);
+fn a_changed_template_patches_works_that_differ() {
+    let mut set = set(&["c1", "c2"]);
     actions(&mut set);
     set.set_work(key("c1"), work(OLD, "AV"));
     set.set_work(key("c2"), work(NEW, "AV"));
-    set.set_work(
-        key("c3"),
-        WorkFacts {
-            labels_hash: 8,
-            ..work(NEW, "AV")
-        },
-    );
-    assert_eq!(actions(&mut set), ["patch c1", "patch c3"]);
+    assert_eq!(actions(&mut set), ["patch c1"]);
     set.set_template(template(2, OLD, &["p"]));
-    assert_eq!(actions(&mut set), ["patch c2", "patch c3"]);
+    assert_eq!(actions(&mut set), ["patch c2"]);
+}
+
+#[test]
+fn labels_of_the_set_reach_its_works_and_leave_them_again() {
+    let team = |value: &str| [("team".to_owned(), value.to_owned())].into();
+    let mut set = set(&["c1"]);
+    actions(&mut set);
+    let with = |more| WorkFacts {
+        labels: Arc::new(labels(more)),
+        ..work(NEW, "AV")
+    };
+    set.set_work(key("c1"), with(&[("foreign", "x")]));
+    assert!(
+        actions(&mut set).is_empty(),
+        "foreign labels are left alone"
+    );
+    set.set_template(Template {
+        labels: team("a"),
+        ..template(1, NEW, &["p"])
+    });
+    assert_eq!(actions(&mut set), ["patch c1"]);
+    set.set_work(key("c1"), with(&[("foreign", "x"), ("team", "a")]));
+    assert!(actions(&mut set).is_empty());
+    set.set_template(template(1, NEW, &["p"]));
+    assert_eq!(actions(&mut set), ["patch c1"]);
+    let facts = set.work(&key("c1")).unwrap();
+    assert_eq!(
+        set.stale_labels(&facts.labels).collect::<Vec<_>>(),
+        ["team"]
+    );
 }
 
 #[test]

@@ -1,0 +1,59 @@
+//! The hub: what is wanted in each cluster, and how far it is.
+//!
+//! ```text
+//!   hub API ──watches──► ReplicaSets ──facts──► ReplicaSetAggregator (one a set) ──writes──► hub API
+//!                        (routes by owner label,     (pure state in muster_core::replicaset)
+//!                         placement and name)
+//!   hub API ──watches──► PlacementResolver ──PlacementDecisions──► hub API     (embedded hub only)
+//! ```
+
+mod placement_resolver;
+mod replica_set_aggregator;
+mod replica_sets;
+mod status_writer;
+mod views;
+
+use std::fmt;
+use std::time::Duration;
+
+pub use placement_resolver::{PlacementResolver, register_cluster};
+pub use replica_set_aggregator::ReplicaSetAggregator;
+pub use replica_sets::ReplicaSets;
+
+use crate::supervision::{Health, Io, Registry};
+
+/// What the actors of a hub work with.
+#[derive(Clone)]
+pub struct HubDeps {
+    /// The hub's API.
+    pub client: kube::Client,
+    /// Worker threads for requests.
+    pub io: Io,
+    /// Where the actors are started and seen.
+    pub registry: Registry,
+    /// Where their watches report.
+    pub health: Health,
+    /// What can be tuned.
+    pub settings: HubSettings,
+}
+
+impl fmt::Debug for HubDeps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HubDeps").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+/// What can be tuned on a hub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HubSettings {
+    /// Status changes of a replica set that come closer together than this are written as one.
+    pub coalesce: Duration,
+    /// How often running counters are compared with a recount.
+    pub self_check: Duration,
+}
+
+impl Default for HubSettings {
+    fn default() -> Self {
+        Self { coalesce: Duration::from_millis(20), self_check: Duration::from_secs(600) }
+    }
+}

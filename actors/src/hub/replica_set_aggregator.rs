@@ -1,0 +1,847 @@
+//! One ManifestWorkReplicaSet: wants works, counts what they report, and says so in its status.
+//!
+//! ```text
+//! Fact ──► muster_core::replicaset::ReplicaSet ──► works: create, patch, delete (a few at a time)
+//!                                              └─► status: one merge patch, coalesced
+//! ```
+//!
+//! Hears [`Fact`]s from [`super::ReplicaSets`]. Writes nothing before [`Fact::Complete`], since
+//! until then an absent work means nothing. After a restart it asks for its set and placements
+//! again and lists its works itself.
+//!
+//! Every write ends in one of three ways: done (the API server's answer is a fact like any other),
+//! not ours (an object of that name belongs to somebody else), or failed (retried with a back-off
+//! of its own, told in the status).
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{
+    Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, MessageResult,
+    Recipient, ResponseActFuture, SpawnHandle, Supervised, WrapFuture,
+};
+use jiff::Timestamp;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Request};
+use kube::core::Resource;
+use muster_api::constants as names;
+use muster_api::replicaset::{CascadeDeletionPolicy, ManifestWorkReplicaSetStatus};
+use muster_api::work::ManifestWork;
+use muster_core::replicaset::{
+    ReplicaSet, StatusDraft, Template, WorkAction, WorkKey, owner_label,
+};
+use serde::Serialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+use tracing::{debug, error, info, warn};
+
+use super::replica_sets::{Fact, TellAgain};
+use super::views::{ObjectName, OwnedWork, SetView, WorkReducer, WorkView, spec_hash};
+use super::{HubDeps, status_writer};
+use crate::supervision::{Backoff, BackoffPolicy, IoError, Registry, Snapshot, Stop};
+
+/// Facts that may wait. A fact takes some 10 µs, so a full mailbox is 10 ms of work; what does not
+/// fit is kept by the router, newest per object.
+const MAILBOX: usize = 1_024;
+/// Writes of one set under way at a time. At 5 ms a write on a real API server this is 6,400
+/// writes a second, more than one server takes; it leaves room for other sets.
+const MAX_IN_FLIGHT: usize = 32;
+/// How many failing clusters the status names; the rest is counted.
+const NAMED_FAILURES: usize = 1;
+
+pub(super) fn describe_metrics() {
+    metrics::describe_counter!(
+        "muster_mwrs_work_writes_total",
+        "Writes of ManifestWorks by replica sets, by kind of write and result"
+    );
+    metrics::describe_counter!(
+        "muster_mwrs_status_patches_total",
+        "Status patches of ManifestWorkReplicaSets, by result"
+    );
+    metrics::describe_counter!(
+        "muster_mwrs_recount_differences_total",
+        "Self-checks in which the running counters differed from a recount; any is a defect"
+    );
+}
+
+/// Why a write did not happen.
+#[derive(Debug, thiserror::Error)]
+enum WriteError {
+    /// The API server refused, or could not be reached.
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    /// The task did not end by itself.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// The request could not be built.
+    #[error("failed to build the request: {0}")]
+    Request(String),
+    /// A work of that name exists without this set's label.
+    #[error("ManifestWork {0} exists and does not belong to this replica set")]
+    NotOurs(String),
+}
+
+impl WriteError {
+    fn is_not_found(&self) -> bool {
+        matches!(self, Self::Api(kube::Error::Api(status)) if status.is_not_found())
+    }
+
+    /// One line for a status: the server's message without the client's wrapping.
+    fn text(&self) -> String {
+        match self {
+            Self::Api(kube::Error::Api(status)) => status.message.clone(),
+            other => other.to_string(),
+        }
+    }
+}
+
+/// A successful write.
+#[derive(Debug)]
+enum Written {
+    /// The work as it is now.
+    Work(Box<WorkView>),
+    /// Deletion was accepted; the watch tells when the work is gone.
+    DeleteAccepted,
+    /// There was nothing to delete.
+    Absent,
+}
+
+/// Where the set stands with its finalizer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FinalizerStep {
+    Idle,
+    InFlight,
+}
+
+/// What an aggregator publishes.
+#[derive(Debug, Serialize)]
+struct State<'a> {
+    generation: i64,
+    desired: usize,
+    total: u32,
+    updated: u32,
+    available: u32,
+    in_flight: usize,
+    failing: BTreeMap<String, &'a str>,
+    complete: bool,
+}
+
+/// The aggregator. See the module.
+#[derive(Debug)]
+pub struct ReplicaSetAggregator {
+    deps: HubDeps,
+    id: ObjectName,
+    /// The router, asked after a restart.
+    again: Recipient<TellAgain>,
+    set: ReplicaSet,
+    reducer: WorkReducer,
+    view: Option<Arc<SetView>>,
+    /// The router has told everything.
+    told: bool,
+    /// The own list of works is still to come.
+    listing: bool,
+    /// Works told or written in this life: newer than anything a list under way will say.
+    fresher_than_list: HashSet<WorkKey>,
+    in_flight: HashSet<WorkKey>,
+    failing: BTreeMap<WorkKey, (Backoff, String)>,
+    finalizer: FinalizerStep,
+    /// Works whose deletion was asked for because the set is being deleted.
+    deleted: HashSet<WorkKey>,
+    /// The status as the API server has it, as far as known.
+    status: ManifestWorkReplicaSetStatus,
+    status_in_flight: bool,
+    status_changed: bool,
+    status_timer: Option<SpawnHandle>,
+    last_status_write: Option<Instant>,
+    status_backoff: Backoff,
+    stopping: bool,
+}
+
+impl ReplicaSetAggregator {
+    /// Starts the aggregator of the set `id`. `list_works`: works may exist that no fact will
+    /// tell of.
+    pub(super) fn start(
+        deps: HubDeps,
+        id: ObjectName,
+        again: Recipient<TellAgain>,
+        list_works: bool,
+    ) -> Addr<Self> {
+        let registry: Registry = deps.registry.clone();
+        let name = id.to_string();
+        registry.start("ReplicaSetAggregator", name, Self::new(deps, id, again, list_works))
+    }
+
+    fn new(deps: HubDeps, id: ObjectName, again: Recipient<TellAgain>, list_works: bool) -> Self {
+        Self {
+            set: ReplicaSet::new(id.namespace.clone(), id.name.clone()),
+            deps,
+            id,
+            again,
+            reducer: WorkReducer::default(),
+            view: None,
+            told: false,
+            listing: list_works,
+            fresher_than_list: HashSet::new(),
+            in_flight: HashSet::new(),
+            failing: BTreeMap::new(),
+            finalizer: FinalizerStep::Idle,
+            deleted: HashSet::new(),
+            status: ManifestWorkReplicaSetStatus::default(),
+            status_in_flight: false,
+            status_changed: false,
+            status_timer: None,
+            last_status_write: None,
+            status_backoff: Backoff::new(BackoffPolicy::REQUEST),
+            stopping: false,
+        }
+    }
+
+    const fn complete(&self) -> bool {
+        self.told && !self.listing && self.view.is_some() && !self.stopping
+    }
+
+    fn deleting(&self) -> bool {
+        self.view.as_ref().is_some_and(|view| view.metadata.deletion_timestamp.is_some())
+    }
+
+    fn has_finalizer(&self) -> bool {
+        self.view.iter().flat_map(|view| view.metadata.finalizers.iter().flatten()).any(|finalizer| {
+            finalizer == names::MANIFEST_WORK_REPLICA_SET_FINALIZER
+        })
+    }
+
+    fn set_changed(&mut self, view: Arc<SetView>) {
+        let first = self.view.is_none();
+        let generation = view.metadata.generation.unwrap_or_default();
+        let unchanged = self.view.as_ref().is_some_and(|old| {
+            old.metadata.generation == view.metadata.generation
+                && old.metadata.labels == view.metadata.labels
+        });
+        if first {
+            self.status = view.status.clone();
+        }
+        if !unchanged {
+            let mut placements = Vec::new();
+            for placement in &view.spec.placement_refs {
+                if !placements.contains(&placement.name) {
+                    placements.push(placement.name.clone());
+                }
+            }
+            self.set.set_template(Template {
+                generation,
+                spec_hash: spec_hash(view.spec.manifest_work_template.as_deref()),
+                labels: view.metadata.labels.clone().unwrap_or_default(),
+                placements,
+            });
+            // A new input deserves a new try at once.
+            self.failing.clear();
+        }
+        self.view = Some(view);
+    }
+
+    fn work_changed(&mut self, key: WorkKey, facts: Option<muster_core::replicaset::WorkFacts>) {
+        if self.listing {
+            self.fresher_than_list.insert(key.clone());
+        }
+        match facts {
+            Some(facts) => {
+                // An answer to a write may have told a later generation already.
+                if self.set.work(&key).is_none_or(|known| known.generation <= facts.generation) {
+                    self.set.set_work(key, facts);
+                }
+            }
+            None => {
+                self.deleted.remove(&key);
+                self.reducer.forget(&key);
+                self.set.remove_work(&key);
+            }
+        }
+    }
+
+    /// Carries out whatever is wanted now. Called after every change.
+    fn pump(&mut self, ctx: &mut Context<Self>) {
+        if !self.complete() {
+            return;
+        }
+        if self.deleting() {
+            self.pump_deletion(ctx);
+            return;
+        }
+        if !self.has_finalizer() {
+            // Before the first work, so that no work can outlive the set unnoticed.
+            self.write_finalizer(true, ctx);
+            return;
+        }
+        while self.in_flight.len() < MAX_IN_FLIGHT {
+            let Some(action) = self.set.take_actions(1).pop() else { break };
+            if self.in_flight.contains(action.key()) || self.failing.contains_key(action.key()) {
+                continue; // its answer, or its retry, looks again
+            }
+            self.write(action, ctx);
+        }
+        self.schedule_status(ctx);
+    }
+
+    fn pump_deletion(&mut self, ctx: &mut Context<Self>) {
+        let foreground = self.view.as_ref().is_some_and(|view| {
+            view.spec.cascade_deletion_policy == CascadeDeletionPolicy::Foreground
+        });
+        let open: Vec<WorkKey> =
+            self.set.work_keys().filter(|key| self.set.has_live_work(key)).cloned().collect();
+        let mut asked = true;
+        for key in open {
+            if self.deleted.contains(&key) {
+                continue;
+            }
+            asked = false;
+            if self.in_flight.len() < MAX_IN_FLIGHT
+                && !self.in_flight.contains(&key)
+                && !self.failing.contains_key(&key)
+            {
+                self.write(WorkAction::Delete { key }, ctx);
+            }
+        }
+        let gone = self.set.work_keys().next().is_none();
+        if self.has_finalizer() && (gone || (asked && !foreground && self.in_flight.is_empty())) {
+            self.write_finalizer(false, ctx);
+        } else {
+            self.schedule_status(ctx);
+        }
+    }
+
+    fn write(&mut self, action: WorkAction, ctx: &mut Context<Self>) {
+        let key = action.key().clone();
+        let kind = match &action {
+            WorkAction::Create { .. } => "create",
+            WorkAction::Patch { .. } => "patch",
+            WorkAction::Delete { .. } => "delete",
+        };
+        self.in_flight.insert(key.clone());
+        debug!(replica_set = %self.id, cluster = key.cluster, work = key.name, kind, "writing work");
+        let request = self.request(&action);
+        let owner = owner_label(&self.id.namespace, &self.id.name);
+        let client = self.deps.client.clone();
+        let task = self.deps.io.run(carry_out(client, key.clone(), owner, request));
+        let done = async move { task.await.unwrap_or_else(|error| Err(error.into())) };
+        ctx.spawn(done.into_actor(self).map(move |result, actor, ctx| {
+            actor.written(key, kind, result, ctx);
+        }));
+    }
+
+    fn request(&self, action: &WorkAction) -> Result<WorkRequest, WriteError> {
+        let template = self.view.as_ref().and_then(|view| view.spec.manifest_work_template.as_deref());
+        let empty;
+        let template = match template {
+            Some(template) => template,
+            None => {
+                empty = RawValue::from_string("{}".to_owned())
+                    .map_err(|error| WriteError::Request(error.to_string()))?;
+                &empty
+            }
+        };
+        match action {
+            WorkAction::Create { key, placement } => {
+                let labels = self.set.work_labels(placement);
+                WorkRequest::create(key, &labels, template)
+            }
+            WorkAction::Patch { key, placement } => {
+                let mut operations = Vec::new();
+                if let Some(facts) = self.set.work(key) {
+                    for label in self.set.stale_labels(&facts.labels) {
+                        operations.push(json!({"op": "remove", "path": label_path(label)}));
+                    }
+                }
+                for (label, value) in self.set.work_labels(placement) {
+                    let path = label_path(&label);
+                    operations.push(json!({"op": "add", "path": path, "value": value}));
+                }
+                WorkRequest::patch(&operations, template)
+            }
+            WorkAction::Delete { .. } => Ok(WorkRequest::Delete),
+        }
+    }
+
+    fn written(
+        &mut self,
+        key: WorkKey,
+        kind: &'static str,
+        result: Result<Written, WriteError>,
+        ctx: &mut Context<Self>,
+    ) {
+        self.in_flight.remove(&key);
+        let retry = key.clone();
+        let outcome = if result.is_ok() { "ok" } else { "error" };
+        metrics::counter!("muster_mwrs_work_writes_total", "kind" => kind, "result" => outcome)
+            .increment(1);
+        match result {
+            Ok(Written::Work(work)) => {
+                self.recovered(&key);
+                if let Ok(OwnedWork { key, facts, .. }) = self.reducer.reduce(*work) {
+                    self.work_changed(key, Some(facts));
+                }
+            }
+            Ok(Written::DeleteAccepted) => {
+                self.recovered(&key);
+                self.deleted.insert(key);
+            }
+            Ok(Written::Absent) => {
+                self.recovered(&key);
+                self.work_changed(key, None);
+            }
+            Err(error) => return self.failed(key, kind, &error, ctx),
+        }
+        // What changed while the write was under way was passed over by `pump`.
+        self.set.retry(&retry);
+        self.status_changed = true;
+        self.pump(ctx);
+    }
+
+    fn recovered(&mut self, key: &WorkKey) {
+        if self.failing.remove(key).is_some() {
+            info!(replica_set = %self.id, cluster = key.cluster, "writes to the cluster work again");
+        }
+    }
+
+    fn failed(&mut self, key: WorkKey, kind: &str, error: &WriteError, ctx: &mut Context<Self>) {
+        let text = error.text();
+        let entry = self.failing.entry(key.clone());
+        let (backoff, last) =
+            entry.or_insert_with(|| (Backoff::new(BackoffPolicy::REQUEST), String::new()));
+        last.clone_from(&text);
+        let delay = backoff.failed();
+        warn!(
+            replica_set = %self.id, cluster = key.cluster, work = key.name, kind, ?delay,
+            error = text, "failed to write a work, retrying"
+        );
+        self.status_changed = true;
+        ctx.run_later(delay, move |actor, ctx| {
+            // Keeps the entry, and with it the back-off and the text, until a write succeeds.
+            if let Some((backoff, text)) = actor.failing.remove(&key) {
+                actor.set.retry(&key);
+                actor.pump(ctx);
+                let wanted = actor.in_flight.contains(&key);
+                if wanted {
+                    actor.failing.insert(key, (backoff, text));
+                }
+            }
+        });
+        self.pump(ctx);
+    }
+
+    fn write_finalizer(&mut self, wanted: bool, ctx: &mut Context<Self>) {
+        let Some(view) = &self.view else { return };
+        if self.finalizer == FinalizerStep::InFlight {
+            return;
+        }
+        self.finalizer = FinalizerStep::InFlight;
+        let ours = names::MANIFEST_WORK_REPLICA_SET_FINALIZER;
+        let mut finalizers = view.metadata.finalizers.clone().unwrap_or_default();
+        finalizers.retain(|finalizer| finalizer != ours);
+        if wanted {
+            finalizers.push(ours.to_owned());
+        }
+        // With the resource version: a list is replaced whole, so it must not be an old one.
+        let patch = json!({"metadata": {
+            "resourceVersion": view.metadata.resource_version, "finalizers": finalizers}});
+        let sets: Api<SetView> =
+            Api::namespaced(self.deps.client.clone(), &self.id.namespace);
+        let name = self.id.name.clone();
+        let task = self.deps.io.run(async move {
+            sets.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(patch)).await
+        });
+        ctx.spawn(task.into_actor(self).map(move |result, actor, ctx| {
+            actor.finalizer = FinalizerStep::Idle;
+            match result.map_err(WriteError::from).and_then(|answer| answer.map_err(Into::into)) {
+                Ok(meta) => {
+                    if let Some(view) = &actor.view {
+                        let mut view = SetView::clone(view);
+                        view.metadata.finalizers = meta.metadata.finalizers;
+                        view.metadata.resource_version = meta.metadata.resource_version;
+                        actor.view = Some(Arc::new(view));
+                    }
+                    if wanted {
+                        actor.pump(ctx);
+                    }
+                }
+                Err(error) if error.is_not_found() => {} // the set is gone
+                Err(error) => {
+                    // A conflict brings the newer set, and with it another pump, by the watch.
+                    let delay = actor.status_backoff.failed();
+                    debug!(replica_set = %actor.id, error = error.text(), "finalizer not written");
+                    ctx.run_later(delay, |actor, ctx| actor.pump(ctx));
+                }
+            }
+        }));
+    }
+
+    /// Writes the status at once if the last write is longer ago than the coalescing time, else at
+    /// its end: the first change is seen immediately, a burst costs one write per interval, and the
+    /// last state always arrives.
+    fn schedule_status(&mut self, ctx: &mut Context<Self>) {
+        if self.status_in_flight || self.status_timer.is_some() || !self.status_changed {
+            return;
+        }
+        let coalesce = self.deps.settings.coalesce;
+        let elapsed = self.last_status_write.map_or(coalesce, |last| last.elapsed());
+        if elapsed >= coalesce {
+            self.write_status(ctx);
+        } else {
+            self.status_later(coalesce.saturating_sub(elapsed), ctx);
+        }
+    }
+
+    fn status_later(&mut self, delay: Duration, ctx: &mut Context<Self>) {
+        self.status_timer = Some(ctx.run_later(delay, |actor, ctx| {
+            actor.status_timer = None;
+            actor.schedule_status(ctx);
+        }));
+    }
+
+    fn draft(&self) -> StatusDraft {
+        let mut draft = self.set.status();
+        let mut trouble = Vec::new();
+        for (key, (_, text)) in self.failing.iter().take(NAMED_FAILURES) {
+            trouble.push(format!("cluster {}: {text}", key.cluster));
+        }
+        if self.failing.len() > NAMED_FAILURES {
+            trouble.push(format!("and {} more", self.failing.len() - NAMED_FAILURES));
+        }
+        if self.deleting() {
+            let left = self.set.work_keys().count();
+            let first = self.set.work_keys().min();
+            if let Some(first) = first {
+                trouble.insert(
+                    0,
+                    format!(
+                        "deletion waits for {left} ManifestWorks, first {}/{}",
+                        first.cluster, first.name
+                    ),
+                );
+            }
+        }
+        if !trouble.is_empty() {
+            draft.message = format!("{}; {}", draft.message, trouble.join(", "));
+            for condition in &mut draft.conditions {
+                if condition.kind == names::MANIFEST_WORK_REPLICA_SET_CONDITION_READY {
+                    condition.message.clone_from(&draft.message);
+                }
+            }
+        }
+        draft
+    }
+
+    /// Starts the status patch, if it changes anything. Returns whether one is under way.
+    fn write_status(&mut self, ctx: &mut Context<Self>) {
+        self.status_changed = false;
+        let next = status_writer::status(self.draft(), &self.status, Timestamp::now());
+        if next == self.status {
+            return;
+        }
+        self.status_in_flight = true;
+        self.last_status_write = Some(Instant::now());
+        let task = self.patch_status(&next);
+        ctx.spawn(task.into_actor(self).map(|result, actor, ctx| {
+            actor.status_written(next, result, ctx);
+        }));
+    }
+
+    fn patch_status(
+        &self,
+        next: &ManifestWorkReplicaSetStatus,
+    ) -> impl Future<Output = Result<(), WriteError>> + 'static {
+        let patch = status_writer::patch(next);
+        let sets: Api<SetView> =
+            Api::namespaced(self.deps.client.clone(), &self.id.namespace);
+        let name = self.id.name.clone();
+        let task = self.deps.io.run(async move {
+            sets.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await
+        });
+        async move {
+            task.await??;
+            Ok(())
+        }
+    }
+
+    fn status_written(
+        &mut self,
+        written: ManifestWorkReplicaSetStatus,
+        result: Result<(), WriteError>,
+        ctx: &mut Context<Self>,
+    ) {
+        self.status_in_flight = false;
+        let outcome = if result.is_ok() { "ok" } else { "error" };
+        metrics::counter!("muster_mwrs_status_patches_total", "result" => outcome).increment(1);
+        match result {
+            Ok(()) => {
+                self.status_backoff.succeeded();
+                self.status = written;
+                self.schedule_status(ctx);
+            }
+            Err(error) if error.is_not_found() => {} // the set is gone; the watch will say so
+            Err(error) => {
+                let delay = self.status_backoff.failed();
+                warn!(replica_set = %self.id, error = error.text(), ?delay, "status not written");
+                self.status_changed = true;
+                self.status_later(delay, ctx);
+            }
+        }
+    }
+
+    /// Lists the works of this set, which is how a new life begins.
+    fn list_works(&mut self, ctx: &mut Context<Self>) {
+        let owner = owner_label(&self.id.namespace, &self.id.name);
+        let selector =
+            format!("{}={owner}", names::MANIFEST_WORK_REPLICA_SET_CONTROLLER_NAME_LABEL_KEY);
+        let works: Api<WorkView> = Api::all(self.deps.client.clone());
+        let task = self
+            .deps
+            .io
+            .run(async move { works.list(&ListParams::default().labels(&selector)).await });
+        ctx.spawn(task.into_actor(self).map(|result, actor, ctx| {
+            match result.map_err(WriteError::from).and_then(|answer| answer.map_err(Into::into)) {
+                Ok(list) => {
+                    for work in list.items {
+                        if let Ok(OwnedWork { key, facts, .. }) = actor.reducer.reduce(work)
+                            && !actor.fresher_than_list.contains(&key)
+                        {
+                            actor.set.set_work(key, facts);
+                        }
+                    }
+                    actor.listing = false;
+                    actor.fresher_than_list.clear();
+                    actor.status_changed = true;
+                    actor.pump(ctx);
+                }
+                Err(error) => {
+                    let delay = actor.status_backoff.failed();
+                    warn!(replica_set = %actor.id, error = error.text(), "works not listed, retrying");
+                    ctx.run_later(delay, Self::list_works);
+                }
+            }
+        }));
+    }
+
+    fn self_check(&self) {
+        let (running, recount) = (self.set.status(), self.set.recount());
+        if running != recount {
+            error!(replica_set = %self.id, ?running, ?recount, "running counters are wrong");
+            metrics::counter!("muster_mwrs_recount_differences_total").increment(1);
+        }
+    }
+}
+
+/// A JSON pointer to a label (RFC 6901).
+fn label_path(label: &str) -> String {
+    format!("/metadata/labels/{}", label.replace('~', "~0").replace('/', "~1"))
+}
+
+/// The body of a write, encoded on the arbiter since it borrows the template.
+#[derive(Debug)]
+enum WorkRequest {
+    Create(Vec<u8>),
+    Patch(Vec<u8>),
+    Delete,
+}
+
+impl WorkRequest {
+    fn create(
+        key: &WorkKey,
+        labels: &BTreeMap<String, String>,
+        template: &RawValue,
+    ) -> Result<Self, WriteError> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Body<'a> {
+            api_version: std::borrow::Cow<'a, str>,
+            kind: std::borrow::Cow<'a, str>,
+            metadata: Meta<'a>,
+            spec: &'a RawValue,
+        }
+        #[derive(Serialize)]
+        struct Meta<'a> {
+            namespace: &'a str,
+            name: &'a str,
+            labels: &'a BTreeMap<String, String>,
+        }
+        let body = Body {
+            api_version: ManifestWork::api_version(&()),
+            kind: ManifestWork::kind(&()),
+            metadata: Meta { namespace: &key.cluster, name: &key.name, labels },
+            spec: template,
+        };
+        serde_json::to_vec(&body)
+            .map(Self::Create)
+            .map_err(|error| WriteError::Request(error.to_string()))
+    }
+
+    fn patch(
+        operations: &[serde_json::Value],
+        template: &RawValue,
+    ) -> Result<Self, WriteError> {
+        #[derive(Serialize)]
+        struct Spec<'a> {
+            op: &'static str,
+            path: &'static str,
+            value: &'a RawValue,
+        }
+        let encode = || -> serde_json::Result<Vec<u8>> {
+            let mut body = b"[".to_vec();
+            for operation in operations {
+                serde_json::to_writer(&mut body, operation)?;
+                body.push(b',');
+            }
+            // "add" replaces what is there and does not mind when nothing is.
+            serde_json::to_writer(&mut body, &Spec { op: "add", path: "/spec", value: template })?;
+            body.push(b']');
+            Ok(body)
+        };
+        encode().map(Self::Patch).map_err(|error| WriteError::Request(error.to_string()))
+    }
+}
+
+/// Sends one write; runs on a worker thread.
+async fn carry_out(
+    client: kube::Client,
+    key: WorkKey,
+    owner: String,
+    request: Result<WorkRequest, WriteError>,
+) -> Result<Written, WriteError> {
+    let url = ManifestWork::url_path(&(), Some(&key.cluster));
+    let build = |built: Result<http::Request<Vec<u8>>, kube::core::request::Error>| {
+        built.map_err(|error| WriteError::Request(error.to_string()))
+    };
+    match request? {
+        WorkRequest::Create(body) => {
+            let request = build(Request::new(url).create(&PostParams::default(), body))?;
+            match client.request::<WorkView>(request).await {
+                Ok(work) => Ok(Written::Work(Box::new(work))),
+                Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                    adopt(client, &key, &owner).await
+                }
+                Err(error) => Err(error.into()),
+            }
+        }
+        WorkRequest::Patch(body) => {
+            let path = format!("{url}/{}", key.name);
+            let request = http::Request::patch(path)
+                .header(http::header::CONTENT_TYPE, "application/json-patch+json")
+                .header(http::header::ACCEPT, "application/json")
+                .body(body)
+                .map_err(|error| WriteError::Request(error.to_string()))?;
+            match client.request::<WorkView>(request).await {
+                Ok(work) => Ok(Written::Work(Box::new(work))),
+                // Deleted since it was seen: the comparison that follows creates it again.
+                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Written::Absent),
+                Err(error) => Err(error.into()),
+            }
+        }
+        WorkRequest::Delete => {
+            let works: Api<WorkView> = Api::namespaced(client, &key.cluster);
+            match works.delete(&key.name, &DeleteParams::default()).await {
+                Ok(_) => Ok(Written::DeleteAccepted),
+                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Written::Absent),
+                Err(error) => Err(error.into()),
+            }
+        }
+    }
+}
+
+/// A work of the wanted name exists: it is ours if it carries our label.
+async fn adopt(client: kube::Client, key: &WorkKey, owner: &str) -> Result<Written, WriteError> {
+    let works: Api<WorkView> = Api::namespaced(client, &key.cluster);
+    let work = works.get(&key.name).await?;
+    let label = names::MANIFEST_WORK_REPLICA_SET_CONTROLLER_NAME_LABEL_KEY;
+    let labels = Resource::meta(&work).labels.as_ref();
+    if labels.and_then(|labels| labels.get(label)).map(String::as_str) == Some(owner) {
+        Ok(Written::Work(Box::new(work)))
+    } else {
+        Err(WriteError::NotOurs(format!("{}/{}", key.cluster, key.name)))
+    }
+}
+
+impl Actor for ReplicaSetAggregator {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.set_mailbox_capacity(MAILBOX);
+        let check = self.deps.settings.self_check;
+        ctx.run_interval(check, |actor, _| actor.self_check());
+        if self.listing {
+            self.list_works(ctx);
+        }
+    }
+}
+
+impl Supervised for ReplicaSetAggregator {
+    fn restarting(&mut self, ctx: &mut Self::Context) {
+        let (deps, id, again) = (self.deps.clone(), self.id.clone(), self.again.clone());
+        *self = Self::new(deps, id.clone(), again, true);
+        // The router's mailbox holds only questions; if it is full all the same, its own next
+        // list tells everything.
+        if self.again.try_send(TellAgain(id)).is_err() {
+            ctx.run_later(Duration::from_secs(1), |actor, _| {
+                let _ = actor.again.try_send(TellAgain(actor.id.clone()));
+            });
+        }
+    }
+}
+
+impl Handler<Fact> for ReplicaSetAggregator {
+    type Result = ();
+
+    fn handle(&mut self, fact: Fact, ctx: &mut Self::Context) {
+        match fact {
+            Fact::Set(view) => self.set_changed(view),
+            Fact::Placement(name, facts) => self.set.set_placement(&name, facts),
+            Fact::Work(key, facts) => self.work_changed(key, facts),
+            Fact::Complete => self.told = true,
+        }
+        self.status_changed = true;
+        self.pump(ctx);
+    }
+}
+
+impl Handler<Snapshot> for ReplicaSetAggregator {
+    type Result = MessageResult<Snapshot>;
+
+    fn handle(&mut self, _: Snapshot, _: &mut Self::Context) -> Self::Result {
+        let status = self.set.status();
+        let failing: HashMap<&WorkKey, &str> =
+            self.failing.iter().map(|(key, (_, text))| (key, text.as_str())).collect();
+        Snapshot::of(&State {
+            generation: status.generation,
+            desired: self.set.desired_total(),
+            total: status.summary.total,
+            updated: status.summary.updated,
+            available: status.summary.available,
+            in_flight: self.in_flight.len(),
+            failing: failing
+                .into_iter()
+                .map(|(key, text)| (format!("{}/{}", key.cluster, key.name), text))
+                .collect(),
+            complete: self.complete(),
+        })
+    }
+}
+
+impl Handler<Stop> for ReplicaSetAggregator {
+    type Result = ResponseActFuture<Self, ()>;
+
+    /// Starts no more writes, flushes the status and ends.
+    fn handle(&mut self, _: Stop, _: &mut Self::Context) -> Self::Result {
+        let flush = self.complete() && self.status_changed && !self.deleting();
+        self.stopping = true;
+        let next = status_writer::status(self.draft(), &self.status, Timestamp::now());
+        let task = (flush && next != self.status).then(|| self.patch_status(&next));
+        let flushed = async move {
+            if let Some(task) = task
+                && let Err(error) = task.await
+            {
+                debug!(error = error.text(), "last status not written");
+            }
+        };
+        Box::pin(flushed.into_actor(self).map(|(), _, ctx| ctx.stop()))
+    }
+}

@@ -1,0 +1,539 @@
+//! Watches what concerns replica sets and hands each fact to the set that it is about.
+//!
+//! Owns one [`ReplicaSetAggregator`] for each ManifestWorkReplicaSet. Facts go out with a bounded
+//! `tell`; what a busy aggregator refuses is kept, newest per object, and offered again. After a
+//! restart the watches list again, which feeds every aggregator anew; aggregators survive it.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{
+    Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message,
+    MessageResult, ResponseActFuture, StreamHandler, Supervised, WrapFuture,
+};
+use futures::StreamExt;
+use futures::future::join_all;
+use kube::Api;
+use kube::runtime::watcher;
+use muster_api::constants as names;
+use muster_api::placement::{Placement, PlacementDecision};
+use muster_core::replicaset::{PlacementFacts, WorkFacts, WorkKey, owner_label};
+use serde::Serialize;
+use tracing::info;
+
+use super::views::{ObjectName, OwnedWork, SetView, WorkReducer, WorkView};
+use super::{HubDeps, ReplicaSetAggregator};
+use crate::supervision::{Outbox, Snapshot, Stop, stop};
+use crate::watching::{Seen, watch};
+
+/// Messages that may wait: bursts come from the streams below, which are bounded themselves, and
+/// are not mail. What remains are questions.
+const MAILBOX: usize = 64;
+/// How soon refused facts are offered again; an aggregator empties its mailbox in less.
+const RETRY_TELL: Duration = Duration::from_millis(10);
+/// How long a stop waits for one aggregator, which only has a status to flush.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+
+/// A fact about one replica set.
+#[derive(Debug, Clone, Message)]
+#[rtype(result = "()")]
+pub(super) enum Fact {
+    /// The set itself.
+    Set(Arc<SetView>),
+    /// What a placement of its namespace selects; `None` when there is no such placement.
+    Placement(String, Option<Arc<PlacementFacts>>),
+    /// One of its works; `None` when it is gone.
+    Work(WorkKey, Option<WorkFacts>),
+    /// Everything that exists has been told: from now on absence means something.
+    Complete,
+}
+
+/// What a held [`Fact`] is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum About {
+    Set,
+    Placement(String),
+    Work(WorkKey),
+    Complete,
+}
+
+impl Fact {
+    fn about(&self) -> About {
+        match self {
+            Self::Set(_) => About::Set,
+            Self::Placement(name, _) => About::Placement(name.clone()),
+            Self::Work(key, _) => About::Work(key.clone()),
+            Self::Complete => About::Complete,
+        }
+    }
+}
+
+/// An aggregator that came back from a panic asks for what the router keeps.
+#[derive(Debug, Clone, Message)]
+#[rtype(result = "()")]
+pub(super) struct TellAgain(pub(super) ObjectName);
+
+/// One event of one of the watches.
+#[derive(Debug)]
+pub(super) enum Event {
+    Set(Seen<SetView>),
+    Placement(Seen<Placement>),
+    Decision(Seen<PlacementDecision>),
+    Work(Seen<Result<OwnedWork, WorkKey>>),
+}
+
+/// What the router publishes.
+#[derive(Debug, Clone, Serialize)]
+struct State {
+    replica_sets: usize,
+    placements: usize,
+    works: usize,
+    unowned_works: usize,
+    synced: bool,
+}
+
+/// Which objects of a kind are known, so that a list shows what is gone.
+#[derive(Debug)]
+struct Known<K> {
+    all: HashSet<K>,
+    /// Seen since the list began.
+    listing: Option<HashSet<K>>,
+    synced: bool,
+}
+
+impl<K> Default for Known<K> {
+    fn default() -> Self {
+        Self { all: HashSet::new(), listing: None, synced: false }
+    }
+}
+
+impl<K: Eq + Hash + Clone> Known<K> {
+    fn begin(&mut self) {
+        self.listing = Some(HashSet::new());
+    }
+
+    fn seen(&mut self, key: &K) {
+        if let Some(listing) = &mut self.listing {
+            listing.insert(key.clone());
+        }
+        if !self.all.contains(key) {
+            self.all.insert(key.clone());
+        }
+    }
+
+    fn gone(&mut self, key: &K) {
+        self.all.remove(key);
+    }
+
+    /// The list is complete: what it did not name is gone.
+    fn complete(&mut self) -> Vec<K> {
+        self.synced = true;
+        let listed = self.listing.take().unwrap_or_default();
+        let gone: Vec<K> = self.all.difference(&listed).cloned().collect();
+        self.all = listed;
+        gone
+    }
+}
+
+#[derive(Debug)]
+struct Set {
+    addr: Addr<ReplicaSetAggregator>,
+    view: Arc<SetView>,
+    label: String,
+}
+
+#[derive(Debug, Default)]
+struct PlacementState {
+    /// `numberOfSelectedClusters` and the number of decision groups, once the Placement exists.
+    exists: Option<(u32, usize)>,
+    /// Clusters by PlacementDecision.
+    decisions: HashMap<String, Vec<String>>,
+}
+
+impl PlacementState {
+    fn facts(&self) -> Option<Arc<PlacementFacts>> {
+        self.exists.map(|(selected, decision_groups)| {
+            let clusters = self.decisions.values().flatten().cloned().collect();
+            Arc::new(PlacementFacts { selected, decision_groups, clusters })
+        })
+    }
+}
+
+/// Routes facts to aggregators. See the module.
+#[derive(Debug)]
+pub struct ReplicaSets {
+    deps: HubDeps,
+    sets: HashMap<ObjectName, Set>,
+    /// Which set an owner label means.
+    by_label: HashMap<String, ObjectName>,
+    placements: HashMap<ObjectName, PlacementState>,
+    /// Which placement a decision belongs to.
+    decision_of: HashMap<ObjectName, ObjectName>,
+    /// Owner label of each work.
+    owners: HashMap<WorkKey, String>,
+    /// Works whose set has not been seen.
+    unowned: HashMap<String, HashMap<WorkKey, WorkFacts>>,
+    known_sets: Known<ObjectName>,
+    known_placements: Known<ObjectName>,
+    known_decisions: Known<ObjectName>,
+    known_works: Known<WorkKey>,
+    held: Outbox<(ObjectName, About), Fact>,
+    /// Aggregators that have not been told [`Fact::Complete`].
+    incomplete: HashSet<ObjectName>,
+}
+
+impl ReplicaSets {
+    /// Starts the router on the current arbiter.
+    pub fn start(deps: HubDeps) -> Addr<Self> {
+        super::replica_set_aggregator::describe_metrics();
+        let registry = deps.registry.clone();
+        registry.start("ReplicaSets", "hub", Self::new(deps))
+    }
+
+    fn new(deps: HubDeps) -> Self {
+        Self {
+            deps,
+            sets: HashMap::new(),
+            by_label: HashMap::new(),
+            placements: HashMap::new(),
+            decision_of: HashMap::new(),
+            owners: HashMap::new(),
+            unowned: HashMap::new(),
+            known_sets: Known::default(),
+            known_placements: Known::default(),
+            known_decisions: Known::default(),
+            known_works: Known::default(),
+            held: Outbox::default(),
+            incomplete: HashSet::new(),
+        }
+    }
+
+    const fn synced(&self) -> bool {
+        self.known_sets.synced
+            && self.known_placements.synced
+            && self.known_decisions.synced
+            && self.known_works.synced
+    }
+
+    fn open_watches(&self, ctx: &mut Context<Self>) {
+        let HubDeps { client, io, health, .. } = &self.deps;
+        let all = watcher::Config::default;
+        let sets: Api<SetView> = Api::all(client.clone());
+        let placements: Api<Placement> = Api::all(client.clone());
+        let decisions: Api<PlacementDecision> = Api::all(client.clone());
+        let works: Api<WorkView> = Api::all(client.clone());
+        let owned = all().labels(names::MANIFEST_WORK_REPLICA_SET_CONTROLLER_NAME_LABEL_KEY);
+        let mut reducer = WorkReducer::default();
+        let stream = |name: &str| health.stream(format!("hub/{name}"));
+        ctx.add_stream(
+            watch(io, sets, all(), stream("manifestworkreplicasets"), |set| set).map(Event::Set),
+        );
+        ctx.add_stream(
+            watch(io, placements, all(), stream("placements"), |p| p).map(Event::Placement),
+        );
+        ctx.add_stream(
+            watch(io, decisions, all(), stream("placementdecisions"), |d| d).map(Event::Decision),
+        );
+        ctx.add_stream(
+            watch(io, works, owned, stream("manifestworks"), move |work| reducer.reduce(work))
+                .map(Event::Work),
+        );
+    }
+
+    fn tell(&mut self, set: &ObjectName, fact: Fact) {
+        if let Some(Set { addr, .. }) = self.sets.get(set) {
+            self.held.tell((set.clone(), fact.about()), addr, fact);
+        }
+    }
+
+    /// Tells aggregators that everything has been told, once it has.
+    fn tell_complete(&mut self) {
+        if !self.synced() || !self.held.is_empty() {
+            return;
+        }
+        for set in std::mem::take(&mut self.incomplete) {
+            self.tell(&set, Fact::Complete);
+        }
+    }
+
+    /// Everything the router knows that concerns `set`.
+    fn tell_all(&mut self, set: &ObjectName) {
+        let Some(Set { view, label, .. }) = self.sets.get(set) else { return };
+        let (view, label) = (Arc::clone(view), label.clone());
+        let placements: Vec<String> =
+            view.spec.placement_refs.iter().map(|placement| placement.name.clone()).collect();
+        self.tell(set, Fact::Set(view));
+        for name in placements {
+            self.tell_placement_to(set, name);
+        }
+        for (key, facts) in self.unowned.remove(&label).unwrap_or_default() {
+            self.tell(set, Fact::Work(key, Some(facts)));
+        }
+        self.incomplete.insert(set.clone());
+    }
+
+    fn tell_placement_to(&mut self, set: &ObjectName, name: String) {
+        let id = ObjectName { namespace: set.namespace.clone(), name };
+        let facts = self.placements.get(&id).and_then(PlacementState::facts);
+        self.tell(set, Fact::Placement(id.name, facts));
+    }
+
+    fn placement_changed(&mut self, placement: &ObjectName) {
+        if self.placements.get(placement).is_some_and(|p| p.exists.is_none() && p.decisions.is_empty())
+        {
+            self.placements.remove(placement);
+        }
+        let concerned: Vec<ObjectName> = self
+            .sets
+            .iter()
+            .filter(|(id, set)| {
+                id.namespace == placement.namespace
+                    && set.view.spec.placement_refs.iter().any(|r| r.name == placement.name)
+            })
+            .map(|(id, _)| id.clone())
+            .collect();
+        for set in concerned {
+            self.tell_placement_to(&set, placement.name.clone());
+        }
+    }
+
+    fn set_changed(&mut self, view: SetView, ctx: &Context<Self>) {
+        let id = ObjectName::of(&view.metadata);
+        self.known_sets.seen(&id);
+        let view = Arc::new(view);
+        if let Some(set) = self.sets.get_mut(&id) {
+            let refs_changed = set.view.spec.placement_refs != view.spec.placement_refs;
+            set.view = Arc::clone(&view);
+            self.tell(&id, Fact::Set(Arc::clone(&view)));
+            if refs_changed {
+                for placement in &view.spec.placement_refs {
+                    self.tell_placement_to(&id, placement.name.clone());
+                }
+            }
+            return;
+        }
+        let label = owner_label(&id.namespace, &id.name);
+        let again = ctx.address().recipient();
+        // Works may be left from a set of the same name, whose facts were told to it and are not
+        // kept here; during the first lists all of them are still to come.
+        let list_works = self.synced();
+        let addr = ReplicaSetAggregator::start(self.deps.clone(), id.clone(), again, list_works);
+        self.by_label.insert(label.clone(), id.clone());
+        self.sets.insert(id.clone(), Set { addr, view, label });
+        self.tell_all(&id);
+    }
+
+    fn set_gone(&mut self, id: &ObjectName, ctx: &mut Context<Self>) {
+        self.known_sets.gone(id);
+        let Some(set) = self.sets.remove(id) else { return };
+        self.by_label.remove(&set.label);
+        self.incomplete.remove(id);
+        info!(replica_set = %id, "replica set is gone");
+        let stopped = async move { stop(&set.addr, STOP_LIMIT).await };
+        ctx.spawn(stopped.into_actor(self).map(|_, _, _| ()));
+    }
+
+    fn decision_changed(&mut self, decision: &PlacementDecision) {
+        let id = ObjectName::of(&decision.metadata);
+        self.known_decisions.seen(&id);
+        let labels = decision.metadata.labels.as_ref();
+        let Some(placement) = labels.and_then(|labels| labels.get(names::PLACEMENT_LABEL)) else {
+            return self.decision_gone(&id); // the label may have been there before
+        };
+        let placement =
+            ObjectName { namespace: id.namespace.clone(), name: placement.clone() };
+        if self.decision_of.get(&id).is_some_and(|before| *before != placement) {
+            self.decision_gone(&id);
+            self.known_decisions.seen(&id);
+        }
+        let clusters = decision.status.iter().flat_map(|status| &status.decisions);
+        let clusters: Vec<String> = clusters.map(|d| d.cluster_name.clone()).collect();
+        let state = self.placements.entry(placement.clone()).or_default();
+        let before = state.decisions.insert(id.name.clone(), clusters);
+        let same = before.as_ref() == state.decisions.get(&id.name);
+        self.decision_of.insert(id, placement.clone());
+        if !same {
+            self.placement_changed(&placement);
+        }
+    }
+
+    fn decision_gone(&mut self, id: &ObjectName) {
+        self.known_decisions.gone(id);
+        let Some(placement) = self.decision_of.remove(id) else { return };
+        if let Some(state) = self.placements.get_mut(&placement) {
+            state.decisions.remove(&id.name);
+        }
+        self.placement_changed(&placement);
+    }
+
+    fn placement_seen(&mut self, placement: &Placement) {
+        let id = ObjectName::of(&placement.metadata);
+        self.known_placements.seen(&id);
+        let status = placement.status.clone().unwrap_or_default();
+        let selected = u32::try_from(status.number_of_selected_clusters).unwrap_or(0);
+        let exists = Some((selected, status.decision_groups.len()));
+        let state = self.placements.entry(id.clone()).or_default();
+        if state.exists != exists {
+            state.exists = exists;
+            self.placement_changed(&id);
+        }
+    }
+
+    fn placement_gone(&mut self, id: &ObjectName) {
+        self.known_placements.gone(id);
+        if let Some(state) = self.placements.get_mut(id) {
+            state.exists = None;
+        }
+        self.placement_changed(id);
+    }
+
+    fn work_changed(&mut self, work: Result<OwnedWork, WorkKey>) {
+        let OwnedWork { owner, key, facts } = match work {
+            Ok(work) => work,
+            // A selector-less fake or a label that was taken off: not ours (any more).
+            Err(key) => return self.work_gone(&key),
+        };
+        self.known_works.seen(&key);
+        if self.owners.get(&key).is_some_and(|before| *before != owner) {
+            self.work_gone(&key);
+            self.known_works.seen(&key);
+        }
+        if !self.owners.contains_key(&key) {
+            self.owners.insert(key.clone(), owner.clone());
+        }
+        match self.by_label.get(&owner).cloned() {
+            Some(set) => self.tell(&set, Fact::Work(key, Some(facts))),
+            None => {
+                self.unowned.entry(owner).or_default().insert(key, facts);
+            }
+        }
+    }
+
+    fn work_gone(&mut self, key: &WorkKey) {
+        self.known_works.gone(key);
+        let Some(owner) = self.owners.remove(key) else { return };
+        if let Some(set) = self.by_label.get(&owner).cloned() {
+            self.tell(&set, Fact::Work(key.clone(), None));
+        } else if let Some(works) = self.unowned.get_mut(&owner) {
+            works.remove(key);
+            if works.is_empty() {
+                self.unowned.remove(&owner);
+            }
+        }
+    }
+}
+
+impl Actor for ReplicaSets {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.set_mailbox_capacity(MAILBOX);
+        self.open_watches(ctx);
+        ctx.run_interval(RETRY_TELL, |router, _| {
+            if !router.held.is_empty() {
+                let sets = &router.sets;
+                router.held.flush(|(set, _)| sets.get(set).map(|set| set.addr.clone()));
+            }
+            router.tell_complete();
+        });
+    }
+}
+
+impl Supervised for ReplicaSets {
+    fn restarting(&mut self, _: &mut Self::Context) {
+        let mut fresh = Self::new(self.deps.clone());
+        // The aggregators live on; what is gone meanwhile shows when the lists are complete.
+        fresh.known_sets.all = self.sets.keys().cloned().collect();
+        fresh.known_works.all = self.owners.keys().cloned().collect();
+        fresh.owners = std::mem::take(&mut self.owners);
+        fresh.by_label = std::mem::take(&mut self.by_label);
+        fresh.sets = std::mem::take(&mut self.sets);
+        *self = fresh;
+    }
+}
+
+impl StreamHandler<Event> for ReplicaSets {
+    fn handle(&mut self, event: Event, ctx: &mut Self::Context) {
+        match event {
+            Event::Set(Seen::Listing) => self.known_sets.begin(),
+            Event::Set(Seen::Item(set) | Seen::Changed(set)) => self.set_changed(set, ctx),
+            Event::Set(Seen::Gone(set)) => self.set_gone(&ObjectName::of(&set.metadata), ctx),
+            Event::Set(Seen::Listed) => {
+                for id in self.known_sets.complete() {
+                    self.set_gone(&id, ctx);
+                }
+            }
+            Event::Placement(Seen::Listing) => self.known_placements.begin(),
+            Event::Placement(Seen::Item(p) | Seen::Changed(p)) => self.placement_seen(&p),
+            Event::Placement(Seen::Gone(p)) => self.placement_gone(&ObjectName::of(&p.metadata)),
+            Event::Placement(Seen::Listed) => {
+                for id in self.known_placements.complete() {
+                    self.placement_gone(&id);
+                }
+            }
+            Event::Decision(Seen::Listing) => self.known_decisions.begin(),
+            Event::Decision(Seen::Item(d) | Seen::Changed(d)) => self.decision_changed(&d),
+            Event::Decision(Seen::Gone(d)) => self.decision_gone(&ObjectName::of(&d.metadata)),
+            Event::Decision(Seen::Listed) => {
+                for id in self.known_decisions.complete() {
+                    self.decision_gone(&id);
+                }
+            }
+            Event::Work(Seen::Listing) => self.known_works.begin(),
+            Event::Work(Seen::Item(work) | Seen::Changed(work)) => self.work_changed(work),
+            Event::Work(Seen::Gone(work)) => {
+                let key = work.map_or_else(|key| key, |work| work.key);
+                self.work_gone(&key);
+            }
+            Event::Work(Seen::Listed) => {
+                for key in self.known_works.complete() {
+                    self.work_gone(&key);
+                }
+            }
+        }
+        if !self.incomplete.is_empty() {
+            self.tell_complete();
+        }
+    }
+
+    /// The streams end only with the runtime; the default would stop this actor.
+    fn finished(&mut self, _: &mut Self::Context) {}
+}
+
+impl Handler<TellAgain> for ReplicaSets {
+    type Result = ();
+
+    fn handle(&mut self, TellAgain(set): TellAgain, _: &mut Self::Context) {
+        self.tell_all(&set);
+        self.tell_complete();
+    }
+}
+
+impl Handler<Snapshot> for ReplicaSets {
+    type Result = MessageResult<Snapshot>;
+
+    fn handle(&mut self, _: Snapshot, _: &mut Self::Context) -> Self::Result {
+        Snapshot::of(&State {
+            replica_sets: self.sets.len(),
+            placements: self.placements.len(),
+            works: self.owners.len(),
+            unowned_works: self.unowned.values().map(HashMap::len).sum(),
+            synced: self.synced(),
+        })
+    }
+}
+
+impl Handler<Stop> for ReplicaSets {
+    type Result = ResponseActFuture<Self, ()>;
+
+    /// Stops the aggregators, which flush their status, then itself.
+    fn handle(&mut self, _: Stop, _: &mut Self::Context) -> Self::Result {
+        let children: Vec<_> = self.sets.drain().map(|(_, set)| set.addr).collect();
+        let stopped = async move {
+            join_all(children.iter().map(|child| stop(child, STOP_LIMIT))).await;
+        };
+        Box::pin(stopped.into_actor(self).map(|(), _, ctx| ctx.stop()))
+    }
+}

@@ -1,0 +1,185 @@
+//! The command line: what a user can ask for, and the exit code that answers.
+//!
+//! | Exit code | Meaning |
+//! |---|---|
+//! | 0 | done; for `demo --once`: every cluster got there |
+//! | 1 | something failed while running |
+//! | 2 | the command line or the settings are wrong |
+//! | 3 | `demo --once`: not every cluster got there in time |
+
+mod agent;
+mod commands;
+
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::demo::DemoOptions;
+use crate::runtime::Roles;
+use crate::settings::Sources;
+
+pub use agent::AgentArgs;
+
+/// Something failed while running.
+pub(crate) const FAILED: u8 = 1;
+/// The command line or the settings are wrong.
+pub(crate) const MISUSED: u8 = 2;
+/// Not every cluster got there in time.
+pub(crate) const NOT_THERE: u8 = 3;
+
+/// Delivers Kubernetes manifests to many clusters and musters their live status back.
+#[derive(Debug, Parser)]
+#[command(name = "muster", version, about, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Where settings come from.
+#[derive(Debug, Clone, Args)]
+pub struct ConfigArgs {
+    /// Settings file (TOML); `MUSTER_CONFIG` names one, too.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// One setting over file and environment, such as `feedback.poll_interval=30s`.
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    set: Vec<(String, String)>,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    text.split_once('=')
+        .map(|(key, value)| (key.trim().to_owned(), value.to_owned()))
+        .ok_or_else(|| format!("\"{text}\" is not KEY=VALUE"))
+}
+
+impl ConfigArgs {
+    pub(crate) fn sources(&self) -> Sources {
+        let sources = Sources::of_process(self.config.clone());
+        self.set.iter().fold(sources, |sources, (key, value)| {
+            sources.with_flag(key, value)
+        })
+    }
+}
+
+/// Which CRDs to print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CrdSet {
+    /// Those that a hub needs.
+    Hub,
+    /// Those that a cluster with an agent needs.
+    Spoke,
+    /// All.
+    All,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the hub and the agents of the configured clusters in one process.
+    Run(ConfigArgs),
+    /// Run the hub alone.
+    Hub(ConfigArgs),
+    /// Run agents alone, against a hub elsewhere.
+    Agent(AgentArgs),
+    /// See a rollout reach simulated clusters, without any Kubernetes.
+    Demo(DemoArgs),
+    /// Print the CustomResourceDefinitions as YAML.
+    Crds {
+        /// Which of them.
+        #[arg(value_enum, default_value = "all")]
+        set: CrdSet,
+    },
+    /// Print a kubeconfig for the embedded hub, which must have a data directory.
+    Kubeconfig(ConfigArgs),
+    /// Look at the settings.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigCommand {
+    /// Check the settings and print each with where it comes from.
+    Check(ConfigArgs),
+}
+
+#[derive(Debug, Args)]
+struct DemoArgs {
+    /// Number of simulated clusters.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    clusters: u16,
+    /// Kubernetes objects (YAML) to use in place of the sample; at least one
+    /// ManifestWorkReplicaSet.
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// End when every cluster got there; exit code 3 if they did not in time.
+    #[arg(long)]
+    once: bool,
+    /// How long `--once` waits.
+    #[arg(long, default_value = "60s", value_parser = duration)]
+    timeout: Duration,
+    /// How long a simulated replica takes to become ready.
+    #[arg(long, default_value = "300ms", value_parser = duration)]
+    pace: Duration,
+}
+
+/// Reads a duration such as `20ms` or `1m30s`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    crate::settings::parse_duration(text)
+        .ok_or_else(|| format!("\"{text}\" is no duration such as 500ms, 60s or 10m"))
+}
+
+impl Cli {
+    /// Does what was asked for.
+    pub fn run(self) -> ExitCode {
+        match self.command {
+            Command::Run(config) => commands::serve(&config.sources(), Roles::HubAndAgents, None),
+            Command::Hub(config) => commands::serve(&config.sources(), Roles::Hub, None),
+            Command::Agent(agent) => agent.run(),
+            Command::Demo(demo) => crate::demo::run(DemoOptions {
+                clusters: demo.clusters,
+                file: demo.file,
+                once: demo.once,
+                timeout: demo.timeout,
+                pace: demo.pace,
+            }),
+            Command::Crds { set } => commands::crds(set),
+            Command::Kubeconfig(config) => commands::kubeconfig(&config.sources()),
+            Command::Config(ConfigCommand::Check(config)) => {
+                commands::config_check(&config.sources())
+            }
+        }
+    }
+}
+
+/// Prints what went wrong and gives the exit code for it.
+pub(crate) fn fail(code: u8, error: &dyn Display) -> ExitCode {
+    eprintln!("muster: {error}");
+    ExitCode::from(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn settings_on_the_command_line_are_pairs() {
+        assert_eq!(
+            key_value("a.b=c=d"),
+            Ok(("a.b".to_owned(), "c=d".to_owned()))
+        );
+        assert_eq!(key_value("a.b"), Err("\"a.b\" is not KEY=VALUE".to_owned()));
+        assert!(
+            duration("soon")
+                .unwrap_err()
+                .contains("\"soon\" is no duration")
+        );
+    }
+}

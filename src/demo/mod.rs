@@ -1,0 +1,254 @@
+//! `muster demo`: a hub, simulated clusters and a rollout in one process, told on a terminal.
+
+mod board;
+mod documents;
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt, stream};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use muster_api::constants as names;
+use muster_api::replicaset::ManifestWorkReplicaSet;
+use muster_api::work::ManifestWork;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::cli::{FAILED, MISUSED, NOT_THERE, fail};
+use crate::runtime::{self, Roles, Runtime};
+use crate::settings::{Cluster, ClusterAccess, Settings, Sources};
+use crate::telemetry;
+use board::Board;
+
+/// How often the board is drawn again, at most; faster than this nobody reads.
+const REDRAW: Duration = Duration::from_millis(100);
+
+/// What the demo is asked for.
+#[derive(Debug, Clone)]
+pub struct DemoOptions {
+    /// Number of simulated clusters.
+    pub clusters: u16,
+    /// Objects in place of the sample.
+    pub file: Option<PathBuf>,
+    /// End by itself when every cluster got there, or `timeout` is over.
+    pub once: bool,
+    /// See `once`.
+    pub timeout: Duration,
+    /// How long a simulated replica takes to become ready.
+    pub pace: Duration,
+}
+
+/// Runs the demo until Ctrl-C, or with `once` until it is over.
+pub fn run(options: DemoOptions) -> ExitCode {
+    let documents = match documents::read(options.file.as_deref()) {
+        Ok(documents) => documents,
+        Err(error) => return fail(MISUSED, &error),
+    };
+    let settings = match settings(&options) {
+        Ok(settings) => settings,
+        Err(error) => return fail(MISUSED, &error),
+    };
+    let telemetry = match telemetry::init(&settings.telemetry) {
+        Ok(telemetry) => telemetry,
+        Err(error) => return fail(FAILED, &error),
+    };
+    runtime::block_on(async move {
+        let running = match Runtime::start(&settings, Roles::HubAndAgents, Some(telemetry)).await {
+            Ok(running) => running,
+            Err(error) => return fail(FAILED, &error),
+        };
+        let code = tokio::select! {
+            code = show(&running, &options, documents) => code,
+            _ = runtime::stop_signal() => ExitCode::SUCCESS,
+        };
+        let left = running.stop().await;
+        if left.is_empty() {
+            code
+        } else {
+            fail(FAILED, &format!("did not end: {left:?}"))
+        }
+    })
+}
+
+/// Settings of the demo: nothing on disk, free ports, quick polls, quiet logs. File and
+/// environment still count, so that a user can turn every knob.
+fn settings(options: &DemoOptions) -> Result<Settings, crate::settings::SettingsError> {
+    let sources = [
+        ("hub.listen", "127.0.0.1:0".to_owned()),
+        ("telemetry.listen", "127.0.0.1:0".to_owned()),
+        (
+            "telemetry.log_level",
+            std::env::var("RUST_LOG").unwrap_or_else(|_| "warn".to_owned()),
+        ),
+        ("feedback.poll_interval", "250ms".to_owned()),
+        ("simulator.pace", format!("{}ms", options.pace.as_millis())),
+    ]
+    .into_iter()
+    .fold(Sources::default(), |sources, (key, value)| {
+        sources.with_flag(key, value)
+    });
+    let mut settings = Settings::load(&sources)?;
+    settings.clusters = (1..=options.clusters)
+        .map(|n| Cluster {
+            name: format!("cluster{n}"),
+            access: ClusterAccess::Simulated,
+            labels: BTreeMap::from([("name".to_owned(), format!("cluster{n}"))]),
+        })
+        .collect();
+    Ok(settings)
+}
+
+/// One change of what is on the board.
+enum Change {
+    Set(watcher::Event<ManifestWorkReplicaSet>),
+    Work(watcher::Event<ManifestWork>),
+}
+
+fn changes(client: &Client) -> impl Stream<Item = Change> + Send + use<> {
+    let config = watcher::Config::default;
+    let sets: Api<ManifestWorkReplicaSet> = Api::all(client.clone());
+    let works: Api<ManifestWork> = Api::all(client.clone());
+    let owned = config().labels(names::MANIFEST_WORK_REPLICA_SET_CONTROLLER_NAME_LABEL_KEY);
+    let sets = watcher(sets, config())
+        .default_backoff()
+        .filter_map(|event| async { event.ok().map(Change::Set) });
+    let works = watcher(works, owned)
+        .default_backoff()
+        .filter_map(|event| async { event.ok().map(Change::Work) });
+    stream::select(sets.boxed(), works.boxed())
+}
+
+fn take(board: &mut Board, change: Change) {
+    match change {
+        Change::Set(watcher::Event::Apply(set) | watcher::Event::InitApply(set)) => {
+            board.set_changed(set);
+        }
+        Change::Set(watcher::Event::Delete(set)) => board.set_gone(&set),
+        Change::Work(watcher::Event::Apply(work) | watcher::Event::InitApply(work)) => {
+            board.work_changed(work);
+        }
+        Change::Work(watcher::Event::Delete(work)) => board.work_gone(&work),
+        Change::Set(_) | Change::Work(_) => {}
+    }
+}
+
+async fn show(
+    running: &Runtime,
+    options: &DemoOptions,
+    mut documents: Vec<kube::api::DynamicObject>,
+) -> ExitCode {
+    // A hub in this process is what `run` asked for.
+    let (Some(client), Some(kubeconfig)) = (running.hub_client(), running.hub_kubeconfig()) else {
+        return fail(FAILED, &"the demo has no hub");
+    };
+    let kubeconfig = match runtime::temporary_kubeconfig(&kubeconfig) {
+        Ok(file) => file,
+        Err(error) => return fail(FAILED, &format!("failed to write a kubeconfig: {error}")),
+    };
+    println!(
+        "muster demo: a hub and {} simulated clusters, all in this process.",
+        options.clusters
+    );
+    if let Some(address) = running.telemetry_address() {
+        println!("metrics, readiness, actors: http://{address}/metrics /readyz /debug/actors");
+    }
+    println!("look for yourself:");
+    println!(
+        "  KUBECONFIG={} kubectl get mwrs,manifestworks -A -o wide\n",
+        kubeconfig.path().display()
+    );
+    let missing = documents::missing_placements(&documents);
+    for placement in &missing {
+        let name = placement.metadata.name.as_deref().unwrap_or_default();
+        println!("placement {name} is not in the file: one that selects every cluster is made");
+    }
+    documents.splice(0..0, missing);
+    let begin = Instant::now();
+    let mut changes = changes(&client);
+    if let Err(error) = documents::apply(&client, &documents).await {
+        return fail(FAILED, &error);
+    }
+    let what: Vec<String> = documents
+        .iter()
+        .map(|d| {
+            format!(
+                "{} {}",
+                documents::kind(d),
+                d.metadata.name.as_deref().unwrap_or("")
+            )
+        })
+        .collect();
+    println!("created on the hub: {}\n", what.join(", "));
+
+    let mut board = Board::default();
+    let mut screen = Screen::new();
+    let mut redraw = interval(REDRAW);
+    redraw.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut changed = true;
+    let mut told = false;
+    loop {
+        tokio::select! {
+            Some(change) = changes.next() => {
+                take(&mut board, change);
+                changed = true;
+            }
+            _ = redraw.tick() => {
+                if changed {
+                    screen.draw(&board.render());
+                    changed = false;
+                }
+                if !told && board.everyone_is_there() {
+                    told = true;
+                    let (there, _) = board.count();
+                    println!("all {there} clusters got there in {:.1?}", begin.elapsed());
+                    if options.once {
+                        return ExitCode::SUCCESS;
+                    }
+                    println!("change the replica set with kubectl and watch; Ctrl-C ends the demo");
+                    screen.forget();
+                }
+                if options.once && begin.elapsed() > options.timeout {
+                    let (there, all) = board.count();
+                    let text = format!(
+                        "{there} of {all} clusters got there within {:?}", options.timeout
+                    );
+                    return fail(NOT_THERE, &text);
+                }
+            }
+        }
+    }
+}
+
+/// Draws in place on a terminal; elsewhere prints each new picture once.
+struct Screen {
+    terminal: bool,
+    lines: usize,
+}
+
+impl Screen {
+    fn new() -> Self {
+        Self {
+            terminal: std::io::stdout().is_terminal(),
+            lines: 0,
+        }
+    }
+
+    fn draw(&mut self, picture: &str) {
+        let mut out = std::io::stdout().lock();
+        // Nothing can be done about a closed terminal but to go on.
+        if self.terminal && self.lines > 0 {
+            let _ = write!(out, "\x1b[{}A\x1b[J", self.lines);
+        }
+        let _ = writeln!(out, "{picture}");
+        let _ = out.flush();
+        self.lines = picture.lines().count() + 1;
+    }
+
+    /// The next picture goes below what was printed in between.
+    const fn forget(&mut self) {
+        self.lines = 0;
+    }
+}

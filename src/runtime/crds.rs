@@ -1,0 +1,58 @@
+//! Puts the CRDs that muster needs on an API server that lacks them.
+
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt};
+use muster_actors::supervision::{Backoff, BackoffPolicy};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+/// Creates those of `crds` that do not exist. An existing one is left as it is: it may be OCM's.
+async fn create_missing(
+    client: &Client,
+    crds: &[CustomResourceDefinition],
+) -> Result<(), kube::Error> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for crd in crds {
+        let name = crd.name_any();
+        if api.get_opt(&name).await?.is_some() {
+            continue;
+        }
+        match api.create(&PostParams::default(), crd).await {
+            Ok(_) => info!(crd = name, "created CRD"),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Creates missing CRDs, with retries for as long as `shutdown` allows: the API server may be away
+/// when muster starts. `whose` names it in the log.
+pub(super) async fn ensure(
+    client: Client,
+    crds: Vec<CustomResourceDefinition>,
+    whose: String,
+    shutdown: CancellationToken,
+) {
+    let mut backoff = Backoff::new(BackoffPolicy::REQUEST);
+    while let Err(error) = create_missing(&client, &crds).await {
+        let forbidden = matches!(&error, kube::Error::Api(status) if status.is_forbidden());
+        // Without the permission somebody else installs them; look again now and then.
+        let delay = if forbidden {
+            Duration::from_secs(60)
+        } else {
+            backoff.failed()
+        };
+        warn!(api = whose, %error, ?delay, "failed to install CRDs, retrying");
+        if shutdown
+            .run_until_cancelled(tokio::time::sleep(delay))
+            .await
+            .is_none()
+        {
+            return;
+        }
+    }
+}

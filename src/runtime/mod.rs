@@ -1,0 +1,339 @@
+//! What runs in a process, and in which order it starts and stops.
+//!
+//! ```text
+//! start:  telemetry ► hub API ► PlacementResolver, ReplicaSets ► clusters ► ClusterAgents
+//! stop:   ClusterAgents ► ReplicaSets, PlacementResolver ► clusters ► hub API ► telemetry
+//! ```
+//!
+//! Agents stop first, while the hub still takes their last status; the hub's controllers next,
+//! while its API still takes theirs; the API servers last, when nobody writes any more.
+
+mod admission;
+mod cluster;
+mod crds;
+mod hub;
+mod process;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::Addr;
+use kube::Client;
+use kube::config::Kubeconfig;
+use muster_actors::agent::{self, AgentDeps, AgentSettings, ClusterAgent};
+use muster_actors::hub::{HubDeps, HubSettings, PlacementResolver, ReplicaSets, register_cluster};
+use muster_actors::supervision::{Health, Io, Registry, stop};
+use muster_core::feedback::FeedbackLimits;
+use muster_workclient::{Driver as WorkDriver, HubConfig, WorkClient};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+pub use cluster::{ClusterError, SimulatedCluster};
+pub use hub::HubError;
+pub use process::{block_on, kubeconfig_file, stop_signal, temporary_kubeconfig};
+
+use crate::http::{self, Probes};
+use crate::settings::{Driver, Settings};
+use crate::telemetry::Telemetry;
+
+/// How long a stop waits for each group of actors. Kubernetes gives a pod 30 seconds; three groups
+/// of eight leave a reserve.
+const STOP_LIMIT: Duration = Duration::from_secs(8);
+/// How long `/debug/actors` waits for one actor.
+const REPORT_LIMIT: Duration = Duration::from_secs(1);
+
+/// Which parts of muster a process runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Roles {
+    /// Hub and the agents of the configured clusters.
+    HubAndAgents,
+    /// The hub alone.
+    Hub,
+    /// Agents alone; the hub is elsewhere.
+    Agents,
+}
+
+impl Roles {
+    const fn hub(self) -> bool {
+        matches!(self, Self::HubAndAgents | Self::Hub)
+    }
+
+    const fn agents(self) -> bool {
+        matches!(self, Self::HubAndAgents | Self::Agents)
+    }
+}
+
+/// Why a process could not start. Each text names the part at fault.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The hub's API cannot be served or reached.
+    #[error(transparent)]
+    Hub(#[from] HubError),
+    /// A cluster cannot be served, or its settings are wrong.
+    #[error("cluster {name}: {source}")]
+    Cluster {
+        /// Name of the cluster.
+        name: String,
+        /// What is wrong.
+        source: ClusterError,
+    },
+    /// The hub's works cannot be reached by an agent.
+    #[error("failed to reach the works of the hub: {0}")]
+    Works(#[from] muster_workclient::BuildError),
+    /// A cluster cannot be made known to the hub.
+    #[error("failed to register cluster {name} at the hub: {source}")]
+    Register {
+        /// Name of the cluster.
+        name: String,
+        /// The API server's refusal.
+        source: kube::Error,
+    },
+    /// The address for metrics and probes is taken.
+    #[error("telemetry.listen: {0}")]
+    Telemetry(#[from] std::io::Error),
+    /// Agents alone, without a cluster or a way to the hub.
+    #[error("{0}")]
+    Nothing(&'static str),
+}
+
+/// A running process.
+#[derive(Debug)]
+pub struct Runtime {
+    registry: Registry,
+    health: Health,
+    shutdown: CancellationToken,
+    hub: Option<hub::Hub>,
+    resolver: Option<Addr<PlacementResolver>>,
+    sets: Option<Addr<ReplicaSets>>,
+    clusters: Vec<cluster::Cluster>,
+    agents: Vec<Addr<ClusterAgent>>,
+    http: Option<(SocketAddr, JoinHandle<std::io::Result<()>>)>,
+    upkeep: Vec<JoinHandle<()>>,
+}
+
+impl Runtime {
+    /// Starts what `roles` asks for. To be called inside an actix system whose tokio runtime has
+    /// worker threads.
+    ///
+    /// # Errors
+    ///
+    /// The first part that does not start; what was started before is stopped again.
+    pub async fn start(
+        settings: &Settings,
+        roles: Roles,
+        telemetry: Option<Telemetry>,
+    ) -> Result<Self, StartError> {
+        let mut runtime = Self {
+            registry: Registry::new(),
+            health: Health::new(),
+            shutdown: CancellationToken::new(),
+            hub: None,
+            resolver: None,
+            sets: None,
+            clusters: Vec::new(),
+            agents: Vec::new(),
+            http: None,
+            upkeep: Vec::new(),
+        };
+        match runtime.start_parts(settings, roles, telemetry).await {
+            Ok(()) => Ok(runtime),
+            Err(error) => {
+                runtime.stop().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn start_parts(
+        &mut self,
+        settings: &Settings,
+        roles: Roles,
+        telemetry: Option<Telemetry>,
+    ) -> Result<(), StartError> {
+        if roles == Roles::Agents && settings.clusters.is_empty() {
+            return Err(StartError::Nothing(
+                "no cluster is configured: add [[clusters]]",
+            ));
+        }
+        if roles == Roles::Agents && settings.transport.driver == Driver::Loopback {
+            return Err(StartError::Nothing(
+                "transport.driver: \"loopback\" needs the hub in the same process; agents alone \
+                 need \"kube\"",
+            ));
+        }
+        let io = Io::current();
+        if let Some(telemetry) = telemetry {
+            self.start_http(settings, telemetry).await?;
+        }
+        if roles.hub() {
+            let hub = hub::Hub::start(settings, &self.shutdown).await?;
+            let deps = HubDeps {
+                client: hub.client(),
+                io: io.clone(),
+                registry: self.registry.clone(),
+                health: self.health.clone(),
+                settings: HubSettings {
+                    coalesce: settings.feedback.coalesce,
+                    ..HubSettings::default()
+                },
+            };
+            if settings.hub.resolves_placements() {
+                for cluster in &settings.clusters {
+                    register_cluster(&hub.client(), &cluster.name, &cluster.labels)
+                        .await
+                        .map_err(|source| StartError::Register {
+                            name: cluster.name.clone(),
+                            source,
+                        })?;
+                }
+                self.resolver = Some(PlacementResolver::start(deps.clone()));
+            }
+            self.sets = Some(ReplicaSets::start(deps));
+            self.hub = Some(hub);
+        }
+        if roles.agents() && !settings.clusters.is_empty() {
+            self.start_agents(settings, &io).await?;
+        }
+        Ok(())
+    }
+
+    async fn start_agents(&mut self, settings: &Settings, io: &Io) -> Result<(), StartError> {
+        let driver = match (settings.transport.driver, &self.hub) {
+            (Driver::Loopback, Some(hub)) => WorkDriver::Loopback(hub.client()),
+            _ => WorkDriver::Kube(HubConfig::Kubeconfig {
+                file: settings.hub.kubeconfig.clone(),
+                context: settings.hub.context.clone(),
+            }),
+        };
+        let works = WorkClient::builder(driver).build().await?;
+        for cluster in &settings.clusters {
+            let spoke = cluster::Cluster::start(cluster, settings, &self.shutdown)
+                .await
+                .map_err(|source| StartError::Cluster {
+                    name: cluster.name.clone(),
+                    source,
+                })?;
+            let agent = agent::start(AgentDeps {
+                cluster: cluster.name.clone(),
+                hub: works.client(),
+                hub_id: works.hub_id().to_owned(),
+                agent_id: None,
+                spoke: spoke.client(),
+                settings: agent_settings(settings),
+                io: io.clone(),
+                registry: self.registry.clone(),
+                health: self.health.clone(),
+            });
+            self.clusters.push(spoke);
+            self.agents.push(agent);
+        }
+        Ok(())
+    }
+
+    async fn start_http(
+        &mut self,
+        settings: &Settings,
+        telemetry: Telemetry,
+    ) -> Result<(), StartError> {
+        let (health, registry) = (self.health.clone(), self.registry.clone());
+        let metrics = telemetry.clone();
+        let probes = Probes {
+            metrics: Arc::new(move || metrics.render_metrics()),
+            readiness: Arc::new(move || health.not_ready()),
+            actors: Arc::new(move || {
+                let registry = registry.clone();
+                Box::pin(async move {
+                    let report = registry.report(REPORT_LIMIT).await;
+                    serde_json::to_value(report).unwrap_or_default()
+                })
+            }),
+        };
+        let listen = settings.telemetry.listen;
+        let served = http::serve(listen, probes, self.shutdown.clone()).await?;
+        info!(address = %served.0, "serving metrics and probes");
+        self.http = Some(served);
+        self.upkeep
+            .push(tokio::spawn(telemetry.upkeep(self.shutdown.clone())));
+        Ok(())
+    }
+
+    /// A client of the hub's API, where this process runs a hub.
+    pub fn hub_client(&self) -> Option<Client> {
+        self.hub.as_ref().map(hub::Hub::client)
+    }
+
+    /// Access to the embedded hub API for others.
+    pub fn hub_kubeconfig(&self) -> Option<Kubeconfig> {
+        self.hub.as_ref().and_then(hub::Hub::kubeconfig)
+    }
+
+    /// Where metrics and probes are served.
+    pub fn telemetry_address(&self) -> Option<SocketAddr> {
+        self.http.as_ref().map(|(address, _)| *address)
+    }
+
+    /// A client of a cluster whose agent runs here.
+    pub fn cluster_client(&self, name: &str) -> Option<Client> {
+        self.clusters
+            .iter()
+            .find(|cluster| cluster.name() == name)
+            .map(cluster::Cluster::client)
+    }
+
+    /// Reasons why this process is not ready.
+    pub fn not_ready(&self) -> Vec<String> {
+        self.health.not_ready()
+    }
+
+    /// Stops everything in order. Returns the actors that did not end, which is a defect.
+    pub async fn stop(self) -> Vec<String> {
+        let agents = self.agents.iter().map(|agent| stop(agent, STOP_LIMIT));
+        futures::future::join_all(agents).await;
+        if let Some(sets) = &self.sets {
+            stop(sets, STOP_LIMIT).await;
+        }
+        if let Some(resolver) = &self.resolver {
+            stop(resolver, STOP_LIMIT).await;
+        }
+        let left = self
+            .registry
+            .ended(STOP_LIMIT)
+            .await
+            .err()
+            .unwrap_or_default();
+        if !left.is_empty() {
+            warn!(actors = ?left, "actors did not end in time");
+        }
+        self.shutdown.cancel();
+        for cluster in self.clusters {
+            cluster.stop().await;
+        }
+        if let Some(hub) = self.hub {
+            hub.stop().await;
+        }
+        for task in self.upkeep {
+            let _ = task.await; // ends on the token above
+        }
+        if let Some((_, served)) = self.http {
+            // Open requests of probes are short; a client that holds one must not hold the process.
+            let _ = tokio::time::timeout(STOP_LIMIT, served).await;
+        }
+        left
+    }
+}
+
+fn agent_settings(settings: &Settings) -> AgentSettings {
+    AgentSettings {
+        poll_interval: settings.feedback.poll_interval,
+        coalesce: settings.feedback.coalesce,
+        feedback: FeedbackLimits {
+            raw_json: settings.feedback.raw_json,
+            max_json_raw_bytes: usize::try_from(settings.feedback.max_json_raw_bytes.get())
+                .unwrap_or(usize::MAX),
+        },
+        workers: settings.agent.workers.get(),
+        ..AgentSettings::default()
+    }
+}

@@ -1,0 +1,48 @@
+//! The stories: what muster promises, told against real and embedded servers.
+//!
+//! One story a file under `stories/`, or a folder where a subject has many short ones. How
+//! they run, what is real and what a machine without the parts skips: `tests/README.md`.
+
+use std::process::ExitCode;
+
+mod support;
+
+/// Names stories after their functions and runs each on every backend.
+macro_rules! on_each_backend {
+    ($($story:ident),+ $(,)?) => { told!(on_each_backend, $($story),+) };
+}
+
+/// Names stories after their functions and runs each once: those about a part itself.
+macro_rules! once {
+    ($($story:ident),+ $(,)?) => { told!(once, $($story),+) };
+}
+
+macro_rules! told {
+    ($how:ident, $($story:ident),+) => {{
+        let subject = module_path!().trim_start_matches("stories::stories::");
+        let mut stories = Vec::new();
+        $(stories.extend($crate::support::Story::$how(
+            &format!("{subject}::{}", stringify!($story)),
+            $story,
+        ));)+
+        stories
+    }};
+}
+
+/// The subjects.
+mod stories {
+    pub(crate) mod api_semantics;
+    pub(crate) mod crds;
+    pub(crate) mod kubectl;
+    pub(crate) mod parts;
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let subjects = [
+        stories::api_semantics::stories(),
+        stories::crds::stories(),
+        stories::kubectl::stories(),
+        stories::parts::stories(),
+    ];
+    support::run(subjects.into_iter().flatten().collect())
+}

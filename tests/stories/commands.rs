@@ -1,0 +1,138 @@
+//! The small commands, and what happens with wrong settings.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+
+use crate::support::muster::run_to_end;
+use crate::support::{Servers, Story};
+
+pub(crate) fn stories() -> Vec<Story> {
+    once![
+        crds_are_those_under_deploy,
+        every_wrong_key_is_told_at_once_with_its_line,
+        config_check_shows_where_each_value_comes_from,
+        a_kubeconfig_needs_a_data_directory,
+        agents_alone_need_a_hub_elsewhere,
+        a_corrupt_store_is_never_started_over,
+    ]
+}
+
+async fn crds_are_those_under_deploy(_: Arc<Servers>) -> Result<()> {
+    let printed = run_to_end(&["crds"]).await?;
+    ensure!(printed.code == Some(0) && printed.stderr.is_empty(), "{printed:?}");
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/crds");
+    let mut files = 0;
+    for file in std::fs::read_dir(dir)? {
+        let text = std::fs::read_to_string(file?.path())?;
+        // A file may begin with a note on where it comes from.
+        let body = text.split_once("apiVersion:").map_or("", |(_, body)| body).trim_end();
+        ensure!(printed.stdout.contains(body), "not printed:\n{text}");
+        files += 1;
+    }
+    let documents = printed.stdout.matches("kind: CustomResourceDefinition").count();
+    ensure!(files == documents, "{files} files, {documents} documents");
+    Ok(())
+}
+
+fn config(text: &str) -> Result<tempfile::NamedTempFile> {
+    let file = tempfile::NamedTempFile::with_suffix(".toml")?;
+    std::fs::write(file.path(), text)?;
+    Ok(file)
+}
+
+async fn every_wrong_key_is_told_at_once_with_its_line(_: Arc<Servers>) -> Result<()> {
+    let file = config("[hub]\nlissen = \"127.0.0.1:1\"\n\n[feedback]\npoll_interval = 5\n")?;
+    let path = file.path().to_string_lossy();
+    for command in [&["run"][..], &["hub"], &["config", "check"]] {
+        let args = [command, &["--config", &path]].concat();
+        let refused = run_to_end(&args).await?;
+        ensure!(
+            refused.code == Some(2)
+                && refused.stderr.contains(&format!("{path}:2"))
+                && refused.stderr.contains("hub.listen")
+                && refused.stderr.contains(&format!("{path}:5"))
+                && refused.stderr.contains("feedback.poll_interval"),
+            "{refused:?}"
+        );
+    }
+    Ok(())
+}
+
+async fn config_check_shows_where_each_value_comes_from(_: Arc<Servers>) -> Result<()> {
+    let file = config("[feedback]\npoll_interval = \"30s\"\n")?;
+    let path = file.path().to_string_lossy();
+    let args = ["config", "check", "--config", &path, "--set", "agent.workers=3"];
+    let shown = run_to_end(&args).await?;
+    let line = |key: &str| shown.stdout.lines().find(|line| line.contains(key)).unwrap_or("");
+    ensure!(shown.code == Some(0), "{shown:?}");
+    let polls = line("feedback.poll_interval");
+    ensure!(polls.contains("30s") && polls.contains(&format!("{path}:2")), "{polls}");
+    let workers = line("agent.workers");
+    ensure!(workers.contains('3') && workers.contains("command line"), "{workers}");
+    ensure!(line("hub.api").contains("default"), "{}", line("hub.api"));
+    Ok(())
+}
+
+async fn a_kubeconfig_needs_a_data_directory(_: Arc<Servers>) -> Result<()> {
+    let refused = run_to_end(&["kubeconfig"]).await?;
+    ensure!(
+        refused.code == Some(2) && refused.stderr.contains("hub.data_dir is not set"),
+        "{refused:?}"
+    );
+    let dir = tempfile::tempdir()?;
+    let set = format!("hub.data_dir={}", dir.path().display());
+    let refused = run_to_end(&["kubeconfig", "--set", &set]).await?;
+    ensure!(
+        refused.code == Some(1) && refused.stderr.contains("has the hub been started?"),
+        "{refused:?}"
+    );
+    Ok(())
+}
+
+async fn agents_alone_need_a_hub_elsewhere(_: Arc<Servers>) -> Result<()> {
+    let missing = "--hub-kubeconfig=/does/not/exist";
+    let refused = run_to_end(&[
+        "agent",
+        "--cluster-name=edge",
+        "--spoke-kubeconfig=/does/not/exist/either",
+        missing,
+        "--set",
+        "telemetry.listen=127.0.0.1:0",
+    ])
+    .await?;
+    ensure!(
+        refused.code == Some(1) && refused.stderr.contains("/does/not/exist"),
+        "{refused:?}"
+    );
+    let refused = run_to_end(&["agent", "--set", "telemetry.listen=127.0.0.1:0"]).await?;
+    ensure!(
+        refused.code == Some(1) && refused.stderr.contains("no cluster is configured"),
+        "{refused:?}"
+    );
+    Ok(())
+}
+
+async fn a_corrupt_store_is_never_started_over(_: Arc<Servers>) -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let store = dir.path().join("hub.redb");
+    let damaged = b"not a database, but somebody's only copy".repeat(200);
+    std::fs::write(&store, &damaged)?;
+    let data_dir = format!("hub.data_dir={}", dir.path().display());
+    let args = [
+        "hub",
+        "--set",
+        &data_dir,
+        "--set",
+        "hub.listen=127.0.0.1:0",
+        "--set",
+        "telemetry.listen=127.0.0.1:0",
+    ];
+    let refused = run_to_end(&args).await?;
+    ensure!(
+        refused.code == Some(1) && refused.stderr.contains(&store.display().to_string()),
+        "{refused:?}"
+    );
+    ensure!(std::fs::read(&store)? == damaged, "the damaged file was written to");
+    Ok(())
+}

@@ -1,0 +1,444 @@
+//! kubectl, as people use it: what it prints depends on discovery, tables, schemas and
+//! watches of the server.
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use crate::support::{Cluster, Story, World, unique_name};
+
+pub(crate) fn stories() -> Vec<Story> {
+    on_each_backend![
+        objects_are_created_waited_for_and_listed,
+        objects_are_labelled_scaled_described_and_deleted,
+        a_custom_type_is_listed_and_explained,
+        apply_creates_changes_and_prunes_fields,
+        mistakes_are_told_in_the_words_of_the_server,
+        a_server_side_dry_run_changes_nothing,
+    ]
+}
+
+/// Requires that kubectl prints exactly this.
+macro_rules! prints {
+    ($cluster:expr, $args:expr, $expected:expr) => {{
+        let printed = $cluster.kubectl(&$args).await?.ok()?;
+        ensure!(
+            printed == $expected,
+            "kubectl {:?} printed\n{printed}",
+            $args
+        );
+    }};
+}
+
+/// Replaces each age (such as `4s`, as wide as the column's heading or less) by `AGE`.
+fn ageless(table: &str) -> String {
+    let Some(age) = table.lines().next().and_then(|header| header.find("AGE")) else {
+        return table.to_owned();
+    };
+    let shown = |line: &str| match line.split_at_checked(age) {
+        Some((before, after)) => {
+            format!(
+                "{before}AGE{}\n",
+                after.get("AGE".len()..).unwrap_or_default()
+            )
+        }
+        None => format!("{line}\n"),
+    };
+    table.lines().map(shown).collect()
+}
+
+/// Defines a Gadget type of the story's own; gives its group.
+async fn gadgets(cluster: &Cluster) -> Result<String> {
+    let group = format!("{}.example.com", unique_name("gadgets"));
+    let definition = include_str!("kubectl/gadgets.yaml").replace("GROUP", &group);
+    let created = cluster
+        .kubectl_with_input(&["create", "-f", "-"], &definition)
+        .await?
+        .ok()?;
+    ensure!(
+        created
+            == format!("customresourcedefinition.apiextensions.k8s.io/gadgets.{group} created\n"),
+        "{created}"
+    );
+    let name = format!("crd/gadgets.{group}");
+    cluster
+        .kubectl(&[
+            "wait",
+            "--for=condition=Established",
+            "--timeout=30s",
+            &name,
+        ])
+        .await?
+        .ok()?;
+    Ok(group)
+}
+
+fn gadget(group: &str, name: &str, size: &str) -> String {
+    json!({
+        "apiVersion": format!("{group}/v1"),
+        "kind": "Gadget",
+        "metadata": { "name": name },
+        "spec": { "size": size },
+    })
+    .to_string()
+}
+
+async fn objects_are_created_waited_for_and_listed(world: World) -> Result<()> {
+    let hub = world.hub().await?;
+    let namespace = hub.namespace().await?;
+    let group = gadgets(&hub).await?;
+    let n = namespace.as_str();
+    let kind = format!("gadgets.{group}");
+    let k = kind.as_str();
+
+    for (name, size) in [("first", "small"), ("second", "large")] {
+        let created = hub
+            .kubectl_with_input(&["create", "-n", n, "-f", "-"], &gadget(&group, name, size))
+            .await?
+            .ok()?;
+        ensure!(
+            created == format!("gadget.{group}/{name} created\n"),
+            "{created}"
+        );
+    }
+    let table = ageless(&hub.kubectl(&["get", k, "-n", n]).await?.ok()?);
+    ensure!(
+        table
+            == "\
+NAME     SIZE    AGE
+first    small   AGE
+second   large   AGE
+",
+        "{table}"
+    );
+
+    // Waits as long as the condition is missing, and sees it come.
+    let waiting = hub.clone();
+    let (in_namespace, kind_of) = (namespace.clone(), kind.clone());
+    let wait = tokio::spawn(async move {
+        waiting
+            .kubectl(&[
+                "wait",
+                "--for=condition=Ready",
+                "--timeout=60s",
+                "-n",
+                &in_namespace,
+                &kind_of,
+                "first",
+            ])
+            .await?
+            .ok()
+    });
+    let status = r#"{"status":{"conditions":[{"type":"Ready","status":"True"}],"phase":"Made"}}"#;
+    hub.kubectl(&[
+        "patch",
+        k,
+        "first",
+        "-n",
+        n,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        status,
+    ])
+    .await?
+    .ok()?;
+    let waited = wait.await??;
+    ensure!(
+        waited == format!("gadget.{group}/first condition met\n"),
+        "{waited}"
+    );
+
+    let wide = ageless(
+        &hub.kubectl(&["get", k, "-n", n, "-o", "wide"])
+            .await?
+            .ok()?,
+    );
+    ensure!(
+        wide == "\
+NAME     SIZE    AGE   READY   PHASE
+first    small   AGE   True    Made
+second   large   AGE           \n",
+        "{wide}"
+    );
+    prints!(
+        hub,
+        ["get", k, "first", "-n", n, "-o", "jsonpath={.status.phase}"],
+        "Made"
+    );
+    prints!(
+        hub,
+        [
+            "get",
+            k,
+            "-n",
+            n,
+            "-o",
+            "custom-columns=N:.metadata.name,S:.spec.size",
+            "--no-headers"
+        ],
+        "first    small\nsecond   large\n"
+    );
+    Ok(())
+}
+
+async fn objects_are_labelled_scaled_described_and_deleted(world: World) -> Result<()> {
+    let hub = world.hub().await?;
+    let namespace = hub.namespace().await?;
+    let group = gadgets(&hub).await?;
+    let n = namespace.as_str();
+    let kind = format!("gadgets.{group}");
+    let k = kind.as_str();
+    for name in ["first", "second"] {
+        hub.kubectl_with_input(
+            &["create", "-n", n, "-f", "-"],
+            &gadget(&group, name, "small"),
+        )
+        .await?
+        .ok()?;
+    }
+    prints!(
+        hub,
+        ["label", k, "first", "-n", n, "app=shop"],
+        format!("gadget.{group}/first labeled\n")
+    );
+    prints!(
+        hub,
+        ["get", k, "-n", n, "-l", "app=shop", "-o", "name"],
+        format!("gadget.{group}/first\n")
+    );
+    prints!(
+        hub,
+        ["scale", k, "second", "-n", n, "--replicas=3"],
+        format!("gadget.{group}/second scaled\n")
+    );
+    prints!(
+        hub,
+        [
+            "get",
+            k,
+            "second",
+            "-n",
+            n,
+            "-o",
+            "jsonpath={.spec.replicas}"
+        ],
+        "3"
+    );
+    let described = hub
+        .kubectl(&["describe", k, "first", "-n", n])
+        .await?
+        .ok()?;
+    for line in [
+        "Name:         first",
+        "Kind:         Gadget",
+        "  Size:  small",
+    ] {
+        ensure!(
+            described.lines().any(|seen| seen == line),
+            "no {line:?} in {described}"
+        );
+    }
+
+    // Waits until they are gone.
+    prints!(
+        hub,
+        ["delete", k, "first", "-n", n],
+        format!("gadget.{group} \"first\" deleted from {n} namespace\n")
+    );
+    prints!(
+        hub,
+        ["delete", k, "--all", "-n", n],
+        format!("gadget.{group} \"second\" deleted from {n} namespace\n")
+    );
+    let none = hub.kubectl(&["get", k, "-n", n]).await?;
+    ensure!(
+        none.code == Some(0)
+            && none.stdout.is_empty()
+            && none.stderr == format!("No resources found in {n} namespace.\n"),
+        "{none:?}"
+    );
+    Ok(())
+}
+
+async fn a_custom_type_is_listed_and_explained(world: World) -> Result<()> {
+    let hub = world.hub().await?;
+    let group = gadgets(&hub).await?;
+    let resources = hub
+        .kubectl(&[
+            "api-resources",
+            "--no-headers",
+            &format!("--api-group={group}"),
+        ])
+        .await?
+        .ok()?;
+    let columns: Vec<&str> = resources.split_whitespace().collect();
+    let version = format!("{group}/v1");
+    ensure!(
+        columns == ["gadgets", "gdg", &version, "true", "Gadget"],
+        "{resources}"
+    );
+    let versions = hub.kubectl(&["api-versions"]).await?.ok()?;
+    ensure!(versions.lines().any(|line| line == version), "{versions}");
+
+    let kind = format!("gadgets.{group}");
+    let explained = hub.kubectl(&["explain", &kind]).await?.ok()?;
+    let expected = format!(
+        "\
+GROUP:      {group}
+KIND:       Gadget
+VERSION:    v1
+
+DESCRIPTION:
+    A thing to show.
+    
+FIELDS:
+  apiVersion\t<string>
+"
+    );
+    ensure!(explained.starts_with(&expected), "{explained}");
+    ensure!(
+        explained.contains("  spec\t<Object> -required-\n    What is wanted.\n"),
+        "{explained}"
+    );
+    let field = hub
+        .kubectl(&["explain", &format!("{kind}.spec.size")])
+        .await?
+        .ok()?;
+    ensure!(
+        field
+            == format!(
+                "\
+GROUP:      {group}
+KIND:       Gadget
+VERSION:    v1
+
+FIELD: size <string>
+ENUM:
+    small
+    large
+
+DESCRIPTION:
+    How big it is.
+    
+
+"
+            ),
+        "{field}"
+    );
+    Ok(())
+}
+
+async fn apply_creates_changes_and_prunes_fields(world: World) -> Result<()> {
+    let hub = world.hub().await?;
+    let namespace = hub.namespace().await?;
+    let n = namespace.as_str();
+    let apply = async |data: &str| {
+        let object = format!(
+            "{{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{{\"name\":\"a\"}},\
+             \"data\":{data}}}"
+        );
+        hub.kubectl_with_input(&["apply", "-n", n, "-f", "-"], &object)
+            .await?
+            .ok()
+    };
+    let created = apply(r#"{"one":"1","two":"2"}"#).await?;
+    ensure!(created == "configmap/a created\n", "{created}");
+    let unchanged = apply(r#"{"one":"1","two":"2"}"#).await?;
+    ensure!(unchanged == "configmap/a unchanged\n", "{unchanged}");
+    prints!(
+        hub,
+        [
+            "patch",
+            "configmap",
+            "a",
+            "-n",
+            n,
+            "--type=merge",
+            "-p",
+            r#"{"data":{"ours":"3"}}"#
+        ],
+        "configmap/a patched\n"
+    );
+    let configured = apply(r#"{"one":"11"}"#).await?;
+    ensure!(configured == "configmap/a configured\n", "{configured}");
+    // What apply set and no longer has is removed; what others set stays.
+    prints!(
+        hub,
+        ["get", "configmap", "a", "-n", n, "-o", "jsonpath={.data}"],
+        r#"{"one":"11","ours":"3"}"#
+    );
+    Ok(())
+}
+
+async fn mistakes_are_told_in_the_words_of_the_server(world: World) -> Result<()> {
+    let hub = world.hub().await?;
+    let namespace = hub.namespace().await?;
+    let n = namespace.as_str();
+    let group = gadgets(&hub).await?;
+    let kind = format!("gadgets.{group}");
+    let missing = hub.kubectl(&["get", &kind, "none", "-n", n]).await?;
+    let not_found = format!("Error from server (NotFound): {kind} \"none\" not found\n");
+    ensure!(
+        missing.code == Some(1) && missing.stderr == not_found,
+        "{missing:?}"
+    );
+    let unknown = hub.kubectl(&["get", "nonsense", "-n", n]).await?;
+    let no_type = "error: the server doesn't have a resource type \"nonsense\"\n";
+    ensure!(
+        unknown.code == Some(1) && unknown.stderr == no_type,
+        "{unknown:?}"
+    );
+
+    let create = ["create", "-n", n, "-f", "-"];
+    let invalid = hub
+        .kubectl_with_input(&create, &gadget(&group, "a", "huge"))
+        .await?;
+    let refusal = "The Gadget \"a\" is invalid: spec.size: Unsupported value: \"huge\": supported \
+                   values: \"small\", \"large\"\n";
+    ensure!(
+        invalid.code == Some(1) && invalid.stderr == refusal,
+        "{invalid:?}"
+    );
+    let typo = gadget(&group, "a", "small").replace("\"size\"", "\"sizes\":\"l\",\"size\"");
+    let typo = hub.kubectl_with_input(&create, &typo).await?;
+    let refusal = "Error from server (BadRequest): error when creating \"STDIN\": Gadget in \
+                   version \"v1\" cannot be handled as a Gadget: strict decoding error: unknown \
+                   field \"spec.sizes\"\n";
+    ensure!(typo.code == Some(1) && typo.stderr == refusal, "{typo:?}");
+
+    hub.kubectl_with_input(&create, &gadget(&group, "a", "small"))
+        .await?
+        .ok()?;
+    let twice = hub
+        .kubectl_with_input(&create, &gadget(&group, "a", "small"))
+        .await?;
+    let exists = format!(
+        "Error from server (AlreadyExists): error when creating \"STDIN\": {kind} \"a\" already \
+         exists\n"
+    );
+    ensure!(twice.code == Some(1) && twice.stderr == exists, "{twice:?}");
+    Ok(())
+}
+
+async fn a_server_side_dry_run_changes_nothing(world: World) -> Result<()> {
+    let hub = world.hub().await?;
+    let namespace = hub.namespace().await?;
+    let n = namespace.as_str();
+    let group = gadgets(&hub).await?;
+    let tried = hub
+        .kubectl_with_input(
+            &["create", "-n", n, "--dry-run=server", "-f", "-"],
+            &gadget(&group, "a", "small"),
+        )
+        .await?
+        .ok()?;
+    ensure!(
+        tried == format!("gadget.{group}/a created (server dry run)\n"),
+        "{tried}"
+    );
+    let none = hub
+        .kubectl(&["get", &format!("gadgets.{group}"), "-n", n, "-o", "name"])
+        .await?;
+    ensure!(none.ok()?.is_empty(), "a dry run created");
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! A cluster as a story sees it, whoever serves it.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Client;
+use kube::api::{Api, ObjectMeta, PostParams};
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+use super::parts::{MissingPart, Part, Parts};
+use super::rest::Rest;
+
+/// A Kubernetes API with an administrator's access to it. Stories share it, so each works in
+/// a namespace of its own and under names of its own.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    client: Client,
+    rest: Rest,
+    kubeconfig: PathBuf,
+    kubectl: Option<PathBuf>,
+}
+
+impl Cluster {
+    /// A cluster reached by `client` and `rest`, or by any program through the file
+    /// `kubeconfig`.
+    pub(crate) fn new(client: Client, rest: Rest, kubeconfig: PathBuf, parts: &Parts) -> Self {
+        let kubectl = parts.path(Part::Kubectl).ok().map(Path::to_owned);
+        Self {
+            client,
+            rest,
+            kubeconfig,
+            kubectl,
+        }
+    }
+
+    /// A client with the administrator's rights.
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// The API as plain HTTP, for stories about exact answers.
+    pub(crate) fn rest(&self) -> Rest {
+        self.rest.clone()
+    }
+
+    /// The file that gives other programs the same access.
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Creates a namespace that no other story has.
+    pub(crate) async fn namespace(&self) -> Result<String> {
+        let name = unique_name("story");
+        let metadata = ObjectMeta {
+            name: Some(name.clone()),
+            ..ObjectMeta::default()
+        };
+        Api::<Namespace>::all(self.client())
+            .create(
+                &PostParams::default(),
+                &Namespace {
+                    metadata,
+                    ..Namespace::default()
+                },
+            )
+            .await
+            .with_context(|| format!("failed to create namespace {name}"))?;
+        Ok(name)
+    }
+
+    /// Runs kubectl to its end.
+    pub(crate) async fn kubectl(&self, args: &[&str]) -> Result<KubectlOutput> {
+        self.kubectl_with_input(args, "").await
+    }
+
+    /// Runs kubectl to its end with `input` as its standard input (`-f -`).
+    pub(crate) async fn kubectl_with_input(
+        &self,
+        args: &[&str],
+        input: &str,
+    ) -> Result<KubectlOutput> {
+        let program = self.kubectl.as_ref().ok_or(MissingPart(Part::Kubectl))?;
+        let mut child = Command::new(program)
+            .args(args)
+            .env("KUBECONFIG", &self.kubeconfig)
+            // Beside the kubeconfig, so that no cache or preference of the user's plays a part.
+            .env("HOME", self.kubeconfig.with_extension("home"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("failed to start kubectl")?;
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(input.as_bytes()).await?;
+        }
+        let output = child.wait_with_output().await?;
+        Ok(KubectlOutput {
+            command: args.join(" "),
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout)?,
+            stderr: String::from_utf8(output.stderr)?,
+        })
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cluster({})", self.kubeconfig.display())
+    }
+}
+
+/// What a run of kubectl left behind.
+#[derive(Debug)]
+pub(crate) struct KubectlOutput {
+    command: String,
+    /// The exit code; none after a signal.
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl KubectlOutput {
+    /// Its standard output, provided that it succeeded and complained about nothing.
+    pub(crate) fn ok(self) -> Result<String> {
+        ensure!(
+            self.code == Some(0) && self.stderr.is_empty(),
+            "kubectl {} ended with {:?}\n{}{}",
+            self.command,
+            self.code,
+            self.stdout,
+            self.stderr
+        );
+        Ok(self.stdout)
+    }
+}
+
+/// Returns a name that starts with `stem` and that no other story of this run has. Servers
+/// live no longer than a run, so a counter is enough.
+pub(crate) fn unique_name(stem: &str) -> String {
+    static NEXT: AtomicUsize = AtomicUsize::new(1);
+    format!("{stem}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}

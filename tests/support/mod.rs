@@ -1,0 +1,25 @@
+//! What the stories stand on: real servers, one way to wait, one way to register.
+//!
+//! A story asks its [`World`] for what it needs, and the world starts it on first use:
+//! `world.hub()`, `world.spoke()`, `world.mosquitto()`. A part that this machine does not
+//! have makes the story skipped, with the reason in its line (`parts.rs`).
+
+mod api_server;
+mod cluster;
+mod embedded;
+mod etcd;
+mod harness;
+mod mosquitto;
+mod parts;
+mod ports;
+mod process;
+mod rest;
+mod waiting;
+mod world;
+
+pub(crate) use api_server::RealApiServer;
+pub(crate) use cluster::{Cluster, unique_name};
+pub(crate) use harness::{Story, run};
+pub(crate) use mosquitto::MosquittoConf;
+pub(crate) use waiting::eventually;
+pub(crate) use world::{Servers, World};

@@ -1,0 +1,125 @@
+//! The program itself, run as users run it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail, ensure};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::process::Command;
+
+use super::ports::on_free_ports;
+use super::process::Process;
+
+/// The binary that cargo built for this run.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_muster");
+
+/// A running muster.
+#[derive(Debug)]
+pub(crate) struct Muster {
+    process: Process,
+    telemetry: u16,
+}
+
+impl Muster {
+    /// Starts `muster <role> --config …` with its files under `dir` and waits until it is ready.
+    /// In `config`, `HUB` stands for a free address of the hub's API.
+    pub(crate) async fn start(dir: &Path, role: &str, config: &str) -> Result<Self> {
+        std::fs::create_dir_all(dir)?;
+        on_free_ports(|[hub, telemetry]| {
+            let config = format!(
+                "{}\n[telemetry]\nlisten = \"127.0.0.1:{telemetry}\"\nlog_level = \"info\"\n",
+                config.replace("HUB", &format!("127.0.0.1:{hub}"))
+            );
+            async move {
+                let file = dir.join("muster.toml");
+                std::fs::write(&file, config)?;
+                let args: [OsString; 3] = [role.into(), "--config".into(), file.into()];
+                let log = dir.join("muster.log");
+                let is_ready = || async move {
+                    let (code, body) = get(telemetry, "/readyz").await?;
+                    ensure!(code == 200, "not ready: {body}");
+                    Ok(())
+                };
+                let (process, ()) =
+                    Process::start("muster", Path::new(PROGRAM), &args, &log, is_ready).await?;
+                Ok(Self { process, telemetry })
+            }
+        })
+        .await
+    }
+
+    /// GET on the telemetry port: code and body.
+    pub(crate) async fn get(&self, path: &str) -> Result<(u16, String)> {
+        get(self.telemetry, path).await
+    }
+
+    /// Kills it as a power cut would.
+    pub(crate) async fn kill(self) -> Result<()> {
+        self.process.kill().await
+    }
+}
+
+async fn get(port: u16, path: &str) -> Result<(u16, String)> {
+    let mut connection = TcpStream::connect(("127.0.0.1", port)).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: muster\r\nConnection: close\r\n\r\n");
+    connection.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).await?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
+    let code = head.split(' ').nth(1).context("no status code")?.parse()?;
+    Ok((code, body.to_owned()))
+}
+
+/// What a run of the program to its end left behind.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs the program to its end.
+pub(crate) async fn run_to_end(args: &[&str]) -> Result<Ended> {
+    let output = Command::new(PROGRAM)
+        .args(args)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await?;
+    Ok(Ended {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout)?,
+        stderr: String::from_utf8(output.stderr)?,
+    })
+}
+
+/// Runs the program, sends it SIGTERM once `begun` says so, and waits for its end.
+pub(crate) async fn run_until_terminated<F: Future<Output = Result<()>>>(
+    args: &[&str],
+    begun: F,
+) -> Result<Ended> {
+    let child = Command::new(PROGRAM)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    let Some(pid) = child.id() else { bail!("the program ended at once") };
+    begun.await?;
+    let sent = Command::new("kill").args(["-TERM", &pid.to_string()]).status().await?;
+    ensure!(sent.success(), "kill failed");
+    let output = child.wait_with_output().await?;
+    Ok(Ended {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout)?,
+        stderr: String::from_utf8(output.stderr)?,
+    })
+}
+
+/// The kubeconfig that an embedded hub with this data directory leaves there.
+pub(crate) fn hub_kubeconfig(data_dir: &Path) -> PathBuf {
+    data_dir.join("kubeconfig")
+}

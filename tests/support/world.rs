@@ -1,0 +1,190 @@
+//! What a run shares: servers, started on first use and ended with the run.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow};
+use tempfile::TempDir;
+use tokio::sync::OnceCell;
+
+use super::api_server::RealApiServer;
+use super::cluster::{Cluster, unique_name};
+use super::embedded::EmbeddedApiServer;
+use super::etcd::Etcd;
+use super::mosquitto::{Mosquitto, MosquittoConf};
+use super::parts::{MissingPart, Parts};
+
+/// Who serves the clusters of a story.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backend {
+    /// muster's own API server, in process.
+    Embedded,
+    /// kube-apiserver with etcd.
+    Real,
+}
+
+impl Backend {
+    /// All of them: a story that tells of a cluster runs on each.
+    pub(crate) const ALL: [Self; 2] = [Self::Embedded, Self::Real];
+
+    /// The first part of a story's name.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Real => "real",
+        }
+    }
+}
+
+/// What a story may ask for.
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    backend: Backend,
+    servers: Arc<Servers>,
+}
+
+impl World {
+    pub(crate) fn new(backend: Backend, servers: Arc<Servers>) -> Self {
+        Self { backend, servers }
+    }
+
+    /// The cluster that works are written to.
+    pub(crate) async fn hub(&self) -> Result<Cluster> {
+        self.cluster(&self.servers.hub).await
+    }
+
+    /// A cluster that works are applied to. `tokio::try_join!` with [`Self::hub`] starts both
+    /// at a time.
+    pub(crate) async fn spoke(&self) -> Result<Cluster> {
+        self.cluster(&self.servers.spoke).await
+    }
+
+    async fn cluster(&self, shared: &SharedCluster) -> Result<Cluster> {
+        let servers = &self.servers;
+        Ok(match self.backend {
+            Backend::Embedded => {
+                let start = servers.start_embedded(shared.name);
+                shared.embedded.get(start).await?.cluster().clone()
+            }
+            Backend::Real => {
+                let start = Box::pin(servers.start_real(shared.prefix));
+                shared.real.get(start).await?.cluster().clone()
+            }
+        })
+    }
+}
+
+/// The servers of a run.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    parts: Parts,
+    dir: TempDir,
+    etcd: Shared<Etcd>,
+    hub: SharedCluster,
+    spoke: SharedCluster,
+}
+
+impl Servers {
+    /// Nothing is started yet. Logs and data go under the build's own folder for such things.
+    pub(crate) fn new() -> Result<Self> {
+        let dir = tempfile::Builder::new()
+            .prefix("stories-")
+            .tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+        Ok(Self {
+            parts: Parts::find()?,
+            dir,
+            etcd: Shared::new(),
+            // The hub has the prefix of a server by default: it shows in some messages.
+            hub: SharedCluster::new("hub", "registry"),
+            spoke: SharedCluster::new("spoke", "spoke"),
+        })
+    }
+
+    /// A real API server for one story alone, which may count its watches or kill it.
+    pub(crate) async fn own_api_server(&self) -> Result<RealApiServer> {
+        self.start_real(&unique_name("own")).await
+    }
+
+    async fn start_real(&self, prefix: &str) -> Result<RealApiServer> {
+        let etcd = self
+            .etcd
+            .get(Etcd::start(&self.parts, self.dir.path()))
+            .await?;
+        RealApiServer::start(&self.parts, self.dir.path(), etcd, prefix).await
+    }
+
+    async fn start_embedded(&self, name: &str) -> Result<EmbeddedApiServer> {
+        EmbeddedApiServer::start(&self.parts, self.dir.path(), name).await
+    }
+
+    /// A mosquitto for one story alone.
+    pub(crate) async fn mosquitto(&self, conf: MosquittoConf) -> Result<Mosquitto> {
+        let dir = self.dir.path().join(unique_name("mosquitto"));
+        std::fs::create_dir(&dir)?;
+        Mosquitto::start(&self.parts, &dir, conf).await
+    }
+
+    /// Ends every server. The files go too, unless `keep_files` asks for them; then their
+    /// folder is returned.
+    pub(crate) async fn stop(self, keep_files: bool) -> Result<Option<PathBuf>> {
+        for cluster in [self.hub, self.spoke] {
+            if let Some(api_server) = cluster.embedded.into_inner() {
+                api_server.stop().await;
+            }
+            if let Some(api_server) = cluster.real.into_inner() {
+                api_server.stop().await?;
+            }
+        }
+        if let Some(etcd) = self.etcd.into_inner() {
+            etcd.stop().await?;
+        }
+        Ok(keep_files.then(|| self.dir.keep()))
+    }
+}
+
+/// A cluster that stories share, on each backend.
+#[derive(Debug)]
+struct SharedCluster {
+    name: &'static str,
+    /// Where the real one keeps its objects in etcd.
+    prefix: &'static str,
+    embedded: Shared<EmbeddedApiServer>,
+    real: Shared<RealApiServer>,
+}
+
+impl SharedCluster {
+    const fn new(name: &'static str, prefix: &'static str) -> Self {
+        Self {
+            name,
+            prefix,
+            embedded: Shared::new(),
+            real: Shared::new(),
+        }
+    }
+}
+
+/// A server that stories share: started by the first that asks, and once only, since one that
+/// fails to start would fail again for every story, at the price of its time limit.
+#[derive(Debug)]
+struct Shared<T>(OnceCell<Result<T, String>>);
+
+impl<T> Shared<T> {
+    const fn new() -> Self {
+        Self(OnceCell::const_new())
+    }
+
+    async fn get(&self, start: impl Future<Output = Result<T>>) -> Result<&T> {
+        let started = self.0.get_or_try_init(|| async {
+            match start.await {
+                Err(missing) if missing.is::<MissingPart>() => Err(missing),
+                started => Ok(started.map_err(|err| format!("{err:#}"))),
+            }
+        });
+        started.await?.as_ref().map_err(|err| anyhow!("{err}"))
+    }
+
+    fn into_inner(self) -> Option<T> {
+        self.0.into_inner()?.ok()
+    }
+}
