@@ -11,7 +11,9 @@ use super::*;
 #[actix::test]
 async fn a_work_is_applied_recorded_and_reported() {
     let world = World::start().await;
-    world.create_work("w", workload([config_map("cm1", json!({"a": "b"}))])).await;
+    world
+        .create_work("w", workload([config_map("cm1", json!({"a": "b"}))]))
+        .await;
     let work = world.settled("w").await;
 
     let object = world.get(cm("cm1")).await.unwrap();
@@ -37,7 +39,10 @@ async fn a_work_is_applied_recorded_and_reported() {
     assert_eq!(record.spec.manifest_work_name, "w");
     assert_eq!(record.spec.agent_id, hub_hash(HUB_ID));
     let resources = record.status.unwrap().applied_resources;
-    assert_eq!(resources[0].uid, object["metadata"]["uid"].as_str().unwrap());
+    assert_eq!(
+        resources[0].uid,
+        object["metadata"]["uid"].as_str().unwrap()
+    );
     assert_eq!(world.recorded("w").await, ["configmaps/cm1"]);
     world.end().await;
 }
@@ -45,12 +50,19 @@ async fn a_work_is_applied_recorded_and_reported() {
 #[actix::test]
 async fn what_leaves_the_spec_leaves_the_cluster() {
     let world = World::start().await;
-    world.create_work("w", workload([config_map("cm1", json!({"a": "b"}))])).await;
+    world
+        .create_work("w", workload([config_map("cm1", json!({"a": "b"}))]))
+        .await;
     world.settled("w").await;
-    world.edit_work("w", workload([config_map("cm2", json!({"x": "y"}))])).await;
+    world
+        .edit_work("w", workload([config_map("cm2", json!({"x": "y"}))]))
+        .await;
     let work = world.settled("w").await;
     world.object(cm("cm1"), |object| object.is_none()).await;
-    assert_eq!(world.get(cm("cm2")).await.unwrap()["data"], json!({"x": "y"}));
+    assert_eq!(
+        world.get(cm("cm2")).await.unwrap()["data"],
+        json!({"x": "y"})
+    );
     assert_eq!(status(&work).resource_status.manifests.len(), 1);
     eventually(|| world.recorded("w"), |names| names == &["configmaps/cm2"]).await;
     world.end().await;
@@ -63,7 +75,9 @@ async fn a_manifest_that_fails_leaves_the_others_alone() {
     lost["metadata"]["namespace"] = "non-existent-namespace".into();
     let (cm2, cm3) = (config_map("cm2", json!({})), config_map("cm3", json!({})));
     world.create_work("w", workload([lost, cm2, cm3])).await;
-    let work = world.work("w", |work| current(work, WORK_APPLIED, "False")).await;
+    let work = world
+        .work("w", |work| current(work, WORK_APPLIED, "False"))
+        .await;
     assert_eq!(manifests(&work, WORK_APPLIED), ["False", "True", "True"]);
     assert_eq!(manifests(&work, WORK_AVAILABLE), ["False", "True", "True"]);
     assert!(current(&work, WORK_AVAILABLE, "False"));
@@ -82,7 +96,10 @@ async fn a_manifest_that_fails_leaves_the_others_alone() {
     let names = ["configmaps/cm1", "configmaps/cm2", "configmaps/cm4"];
     eventually(|| world.recorded("w"), |recorded| recorded == &names).await;
     assert!(world.get(cm("cm3")).await.is_none());
-    assert_eq!(world.get(cm("cm2")).await.unwrap()["data"], json!({"x": "y"}));
+    assert_eq!(
+        world.get(cm("cm2")).await.unwrap()["data"],
+        json!({"x": "y"})
+    );
     world.end().await;
 }
 
@@ -141,7 +158,11 @@ async fn a_crd_and_its_object_in_one_work_converge() {
     let begin = tokio::time::Instant::now();
     world.create_work("w", crd_and_object()).await;
     let work = world.settled("w").await;
-    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        begin.elapsed()
+    );
     assert_eq!(manifests(&work, WORK_APPLIED), ["True", "True"]);
     let metas: Vec<_> = status(&work)
         .resource_status
@@ -149,16 +170,26 @@ async fn a_crd_and_its_object_in_one_work_converge() {
         .iter()
         .map(|manifest| {
             let meta = &manifest.resource_meta;
-            (meta.ordinal, meta.resource.as_str(), meta.namespace.as_str())
+            (
+                meta.ordinal,
+                meta.resource.as_str(),
+                meta.namespace.as_str(),
+            )
         })
         .collect();
     assert_eq!(
         metas,
-        [(0, "guestbooks", "ns1"), (1, "customresourcedefinitions", "")]
+        [
+            (0, "guestbooks", "ns1"),
+            (1, "customresourcedefinitions", "")
+        ]
     );
     assert_eq!(
         world.recorded("w").await,
-        ["customresourcedefinitions/guestbooks.my.domain", "guestbooks/guestbook1"],
+        [
+            "customresourcedefinitions/guestbooks.my.domain",
+            "guestbooks/guestbook1"
+        ],
     );
     world.end().await;
 }
@@ -180,7 +211,9 @@ async fn labels_annotations_and_finalizers_of_others_stay() {
     );
 
     let manifest = guestbook(json!({"foo1": "bar1"}));
-    world.edit_work("w", workload([manifest, guestbook_crd()])).await;
+    world
+        .edit_work("w", workload([manifest, guestbook_crd()]))
+        .await;
     let object = world
         .object(GUESTBOOK, |object| {
             object.unwrap()["metadata"]["annotations"]["foo1"] == "bar1"
@@ -191,7 +224,10 @@ async fn labels_annotations_and_finalizers_of_others_stay() {
     assert_eq!(metadata["annotations"]["foo"], "bar");
     assert_eq!(metadata["labels"]["team"], "blue");
     assert_eq!(metadata["finalizers"], json!(["x.io/foo"]));
-    assert_ne!(metadata["resourceVersion"], before["metadata"]["resourceVersion"]);
+    assert_ne!(
+        metadata["resourceVersion"],
+        before["metadata"]["resourceVersion"]
+    );
     world.end().await;
 }
 
@@ -222,7 +258,11 @@ async fn a_namespace_on_a_cluster_scoped_manifest_means_nothing() {
     world.work_gone("w").await;
     let role = Target {
         namespace: "",
-        ..target("rbac.authorization.k8s.io", "clusterroles", "work-clusterrole")
+        ..target(
+            "rbac.authorization.k8s.io",
+            "clusterroles",
+            "work-clusterrole",
+        )
     };
     assert!(world.get(role).await.is_none());
     world.end().await;
@@ -257,28 +297,52 @@ async fn a_swapped_and_renamed_manifest_is_followed() {
     let world = World::start().await;
     let mut web = deployment("web");
     web["spec"]["template"]["spec"]["serviceAccountName"] = "sa".into();
-    let objects = [account("sa"), role("role"), role_binding("rb", "role"), web.clone()];
+    let objects = [
+        account("sa"),
+        role("role"),
+        role_binding("rb", "role"),
+        web.clone(),
+    ];
     world.create_work("w", workload(objects)).await;
     let work = world.settled("w").await;
     assert_eq!(manifests(&work, WORK_APPLIED), ["True"; 4]);
     assert_eq!(world.recorded("w").await.len(), 4);
 
     web["spec"]["template"]["spec"]["serviceAccountName"] = "admin".into();
-    let objects = [web, role("role"), role_binding("rb", "role"), account("admin")];
+    let objects = [
+        web,
+        role("role"),
+        role_binding("rb", "role"),
+        account("admin"),
+    ];
     world.edit_work("w", workload(objects)).await;
     let work = world.settled("w").await;
     let live = world.get(deploy("web")).await.unwrap();
-    assert_eq!(live["spec"]["template"]["spec"]["serviceAccountName"], "admin");
-    world.object(target("", "serviceaccounts", "sa"), |object| object.is_none()).await;
+    assert_eq!(
+        live["spec"]["template"]["spec"]["serviceAccountName"],
+        "admin"
+    );
+    world
+        .object(target("", "serviceaccounts", "sa"), |object| {
+            object.is_none()
+        })
+        .await;
     eventually(
         || world.recorded("w"),
         |names| names.len() == 4 && names.contains(&"serviceaccounts/admin".to_owned()),
     )
     .await;
     for manifest in &status(&work).resource_status.manifests {
-        let mut types: Vec<_> = manifest.conditions.iter().map(|c| c.type_.as_str()).collect();
+        let mut types: Vec<_> = manifest
+            .conditions
+            .iter()
+            .map(|c| c.type_.as_str())
+            .collect();
         types.sort_unstable();
-        assert_eq!(types, [WORK_APPLIED, WORK_AVAILABLE, STATUS_FEEDBACK_SYNCED]);
+        assert_eq!(
+            types,
+            [WORK_APPLIED, WORK_AVAILABLE, STATUS_FEEDBACK_SYNCED]
+        );
     }
     world.end().await;
 }
@@ -286,14 +350,22 @@ async fn a_swapped_and_renamed_manifest_is_followed() {
 #[actix::test]
 async fn conditions_follow_the_generation() {
     let world = World::start().await;
-    world.create_work("w", workload([config_map("cm1", json!({"k": "value1"}))])).await;
+    world
+        .create_work("w", workload([config_map("cm1", json!({"k": "value1"}))]))
+        .await;
     let before = world.settled("w").await;
-    world.edit_work("w", workload([config_map("cm1", json!({"k": "value2"}))])).await;
+    world
+        .edit_work("w", workload([config_map("cm1", json!({"k": "value2"}))]))
+        .await;
     let after = world.settled("w").await;
     assert!(after.metadata.generation > before.metadata.generation);
     for old in &status(&before).conditions {
         let new = muster_api::conditions::find(&status(&after).conditions, &old.type_).unwrap();
-        assert!(new.last_transition_time.0 >= old.last_transition_time.0, "{}", old.type_);
+        assert!(
+            new.last_transition_time.0 >= old.last_transition_time.0,
+            "{}",
+            old.type_
+        );
     }
     world.end().await;
 }
@@ -301,21 +373,39 @@ async fn conditions_follow_the_generation() {
 #[actix::test]
 async fn drift_is_repaired_by_the_next_poll_and_idle_works_write_nothing() {
     let world = World::start().await;
-    world.create_work("w", workload([config_map("cm1", json!({"a": "b"}))])).await;
+    world
+        .create_work("w", workload([config_map("cm1", json!({"a": "b"}))]))
+        .await;
     world.settled("w").await;
     world.polls(1).await;
 
     world.hub_tap.clear();
     world.spoke_tap.clear();
     world.polls(3).await;
-    assert_eq!(world.hub_tap.requests(), [], "the watch is all that goes to the hub");
+    assert_eq!(
+        world.hub_tap.requests(),
+        [],
+        "the watch is all that goes to the hub"
+    );
     assert_eq!(world.spoke_tap.writes(), []);
-    assert_eq!(world.spoke_tap.reads().len(), 2, "the record and the object");
+    assert_eq!(
+        world.spoke_tap.reads().len(),
+        2,
+        "the record and the object"
+    );
 
-    world.merge(cm("cm1"), json!({"data": {"a": "changed"}})).await;
-    world.object(cm("cm1"), |object| object.unwrap()["data"]["a"] == "b").await;
+    world
+        .merge(cm("cm1"), json!({"data": {"a": "changed"}}))
+        .await;
+    world
+        .object(cm("cm1"), |object| object.unwrap()["data"]["a"] == "b")
+        .await;
     let uid = world.get(cm("cm1")).await.unwrap()["metadata"]["uid"].clone();
-    world.spoke.delete(cm("cm1"), uid.as_str().unwrap()).await.unwrap();
+    world
+        .spoke
+        .delete(cm("cm1"), uid.as_str().unwrap())
+        .await
+        .unwrap();
     world.object(cm("cm1"), |object| object.is_some()).await;
     let work = world.settled("w").await;
     assert_eq!(manifests(&work, WORK_APPLIED), ["True"]);
@@ -325,9 +415,7 @@ async fn drift_is_repaired_by_the_next_poll_and_idle_works_write_nothing() {
 #[actix::test]
 async fn an_immutable_field_fails_its_manifest_and_no_other() {
     let world = World::start().await;
-    let spec = |first, second| {
-        workload([role_binding("rb1", first), role_binding("rb2", second)])
-    };
+    let spec = |first, second| workload([role_binding("rb1", first), role_binding("rb2", second)]);
     world.create_work("w", spec("a", "a")).await;
     world.settled("w").await;
     for (edited, expected) in [
@@ -335,7 +423,9 @@ async fn an_immutable_field_fails_its_manifest_and_no_other() {
         (spec("a", "b"), ["True", "False"]),
     ] {
         world.edit_work("w", edited).await;
-        let work = world.work("w", |work| current(work, WORK_APPLIED, "False")).await;
+        let work = world
+            .work("w", |work| current(work, WORK_APPLIED, "False"))
+            .await;
         assert_eq!(manifests(&work, WORK_APPLIED), expected);
         assert!(current(&work, WORK_AVAILABLE, "True"));
     }
@@ -363,7 +453,10 @@ async fn create_only_creates_and_never_changes() {
     world.settled("w").await;
     let live = world.get(deploy("web")).await.unwrap();
     assert_eq!(live["spec"]["replicas"], 1);
-    let owners = live["metadata"]["ownerReferences"].as_array().unwrap().len();
+    let owners = live["metadata"]["ownerReferences"]
+        .as_array()
+        .unwrap()
+        .len();
     assert_eq!(owners, 1);
 
     let mut orphan = spec(3);
@@ -397,9 +490,13 @@ async fn read_only_reads_and_never_writes() {
     let live = world.get(cm("cm1")).await.unwrap();
     assert!(live["metadata"]["ownerReferences"].is_null(), "{live}");
 
-    world.merge(cm("cm1"), json!({"data": {"test": "testdata-updated"}})).await;
     world
-        .work("w", |work| values(work, 0) == [("test", json!("testdata-updated"))])
+        .merge(cm("cm1"), json!({"data": {"test": "testdata-updated"}}))
+        .await;
+    world
+        .work("w", |work| {
+            values(work, 0) == [("test", json!("testdata-updated"))]
+        })
         .await;
 
     world.delete_work("w").await;
@@ -428,20 +525,32 @@ async fn what_the_server_owns_is_ignored_in_a_manifest() {
 #[actix::test]
 async fn a_conflict_costs_one_more_look_at_the_object() {
     let world = World::start().await;
-    world.create_work("w", workload([config_map("cm1", json!({"a": "1"}))])).await;
+    world
+        .create_work("w", workload([config_map("cm1", json!({"a": "1"}))]))
+        .await;
     world.settled("w").await;
     let mut refusals = 3;
     world.spoke_tap.fail(move |method, path| {
         let hit = method == Method::PUT && path.ends_with("/cm1") && refusals > 0;
         refusals -= i32::from(hit);
-        hit.then_some(tap::Fault::Refused(409, "Conflict", "the object has been modified"))
+        hit.then_some(tap::Fault::Refused(
+            409,
+            "Conflict",
+            "the object has been modified",
+        ))
     });
     world.spoke_tap.clear();
-    world.edit_work("w", workload([config_map("cm1", json!({"a": "2"}))])).await;
+    world
+        .edit_work("w", workload([config_map("cm1", json!({"a": "2"}))]))
+        .await;
     let work = world.settled("w").await;
     assert_eq!(world.get(cm("cm1")).await.unwrap()["data"]["a"], "2");
     assert_eq!(manifests(&work, WORK_APPLIED), ["True"]);
-    let puts = world.spoke_tap.writes().into_iter().filter(|(method, _)| method == Method::PUT);
+    let puts = world
+        .spoke_tap
+        .writes()
+        .into_iter()
+        .filter(|(method, _)| method == Method::PUT);
     assert_eq!(puts.count(), 4);
     world.end().await;
 }

@@ -7,11 +7,15 @@ use super::apply::{CRD, crd_and_object};
 use super::*;
 
 async fn hold(world: &World, target: Target<'_>) {
-    world.merge(target, json!({"metadata": {"finalizers": ["x.io/hold"]}})).await;
+    world
+        .merge(target, json!({"metadata": {"finalizers": ["x.io/hold"]}}))
+        .await;
 }
 
 async fn let_go(world: &World, target: Target<'_>) {
-    world.merge(target, json!({"metadata": {"finalizers": null}})).await;
+    world
+        .merge(target, json!({"metadata": {"finalizers": null}}))
+        .await;
 }
 
 fn three() -> Value {
@@ -21,7 +25,9 @@ fn three() -> Value {
 #[actix::test]
 async fn a_deleted_work_takes_its_objects_along() {
     let world = World::start().await;
-    world.create_work("w", workload([config_map("cm1", json!({}))])).await;
+    world
+        .create_work("w", workload([config_map("cm1", json!({}))]))
+        .await;
     world.settled("w").await;
     world.delete_work("w").await;
     world.work_gone("w").await;
@@ -37,7 +43,9 @@ async fn a_work_that_never_applied_whole_is_deleted_whole() {
     lost["metadata"]["namespace"] = "non-existent-namespace".into();
     let cm2 = config_map("cm2", json!({}));
     world.create_work("w", workload([lost, cm2])).await;
-    world.work("w", |work| current(work, WORK_APPLIED, "False")).await;
+    world
+        .work("w", |work| current(work, WORK_APPLIED, "False"))
+        .await;
     world.delete_work("w").await;
     world.work_gone("w").await;
     assert!(world.get(cm("cm2")).await.is_none());
@@ -98,12 +106,17 @@ async fn a_deletion_that_waits_says_for_what() {
             .map(|condition| condition.message.clone())
             .unwrap_or_default()
     };
-    let work = world.work("w", |work| current(work, WORK_DELETING, "True")).await;
+    let work = world
+        .work("w", |work| current(work, WORK_DELETING, "True"))
+        .await;
     assert_eq!(
         text(&work),
         "ManifestWork is being deleted: waiting for configmaps ns1/cm1 (finalizer x.io/hold)"
     );
-    assert!(world.get(cm("cm3")).await.is_none(), "what is not held is gone");
+    assert!(
+        world.get(cm("cm3")).await.is_none(),
+        "what is not held is gone"
+    );
     assert!(world.record("w").await.is_some());
 
     let_go(&world, cm("cm1")).await;
@@ -118,12 +131,16 @@ async fn a_deletion_that_waits_says_for_what() {
 #[actix::test]
 async fn a_work_that_comes_back_under_its_name_is_applied_anew() {
     let world = World::start().await;
-    world.create_work("w", workload([config_map("cm1", json!({"a": "1"}))])).await;
+    world
+        .create_work("w", workload([config_map("cm1", json!({"a": "1"}))]))
+        .await;
     world.settled("w").await;
     let first = world.get(cm("cm1")).await.unwrap();
     world.delete_work("w").await;
     world.work_gone("w").await;
-    world.create_work("w", workload([config_map("cm1", json!({"a": "2"}))])).await;
+    world
+        .create_work("w", workload([config_map("cm1", json!({"a": "2"}))]))
+        .await;
     world.settled("w").await;
     let second = world.get(cm("cm1")).await.unwrap();
     assert_ne!(first["metadata"]["uid"], second["metadata"]["uid"]);
@@ -140,11 +157,17 @@ async fn nothing_is_removed_before_the_first_apply() {
     assert!(stop(&world.agent, Duration::from_secs(10)).await);
 
     // The hub is restored from a backup: the work is there, its status is not.
-    world.patch_status("w", json!({"conditions": null, "resourceStatus": null})).await;
+    world
+        .patch_work_status("w", json!({"conditions": null, "resourceStatus": null}))
+        .await;
     world.spoke_tap.clear();
     let agent = start(world.deps.clone());
     world.settled("w").await;
-    let deletes = world.spoke_tap.writes().into_iter().filter(|(method, _)| method == "DELETE");
+    let deletes = world
+        .spoke_tap
+        .writes()
+        .into_iter()
+        .filter(|(method, _)| method == "DELETE");
     assert_eq!(deletes.count(), 0);
     assert_eq!(world.get(cm("cm1")).await.unwrap()["metadata"]["uid"], uid);
     World { agent, ..world }.end().await;
@@ -153,7 +176,12 @@ async fn nothing_is_removed_before_the_first_apply() {
 #[actix::test]
 async fn an_object_that_somebody_else_made_anew_stays() {
     let world = World::start().await;
-    world.create_work("w", workload([config_map("cm1", json!({})), config_map("cm2", json!({}))])).await;
+    world
+        .create_work(
+            "w",
+            workload([config_map("cm1", json!({})), config_map("cm2", json!({}))]),
+        )
+        .await;
     world.settled("w").await;
     // Between two polls: deleted, and made by somebody else.
     world.spoke_tap.fail(|method, path| {
@@ -161,7 +189,11 @@ async fn an_object_that_somebody_else_made_anew_stays() {
         applies.then_some(tap::Fault::Refused(403, "Forbidden", "not now"))
     });
     let uid = world.get(cm("cm1")).await.unwrap()["metadata"]["uid"].clone();
-    world.spoke.delete(cm("cm1"), uid.as_str().unwrap()).await.unwrap();
+    world
+        .spoke
+        .delete(cm("cm1"), uid.as_str().unwrap())
+        .await
+        .unwrap();
     let theirs = config_map("cm1", json!({"owner": "somebody else"}));
     let _: Value = world.spoke.create(cm("cm1"), &theirs).await.unwrap();
     world.delete_work("w").await;
@@ -176,12 +208,16 @@ async fn an_object_that_somebody_else_made_anew_stays() {
 async fn an_object_of_two_works_goes_with_the_last() {
     let world = World::start().await;
     for name in ["w1", "w2"] {
-        world.create_work(name, workload([config_map("cm1", json!({"a": "b"}))])).await;
+        world
+            .create_work(name, workload([config_map("cm1", json!({"a": "b"}))]))
+            .await;
         world.settled(name).await;
     }
     let owners = |object: &Value| {
         let references = object["metadata"]["ownerReferences"].as_array().unwrap();
-        let names = references.iter().map(|reference| reference["name"].as_str().unwrap());
+        let names = references
+            .iter()
+            .map(|reference| reference["name"].as_str().unwrap());
         names.map(str::to_owned).collect::<Vec<_>>()
     };
     let both = [World::record_name("w1"), World::record_name("w2")];
@@ -199,7 +235,10 @@ async fn an_object_of_two_works_goes_with_the_last() {
 async fn orphaned_objects_stay() {
     let world = World::start().await;
     let spec = |names: &[&str]| {
-        let objects: Vec<_> = names.iter().map(|name| config_map(name, json!({}))).collect();
+        let objects: Vec<_> = names
+            .iter()
+            .map(|name| config_map(name, json!({})))
+            .collect();
         let mut spec = workload(objects);
         spec["deleteOption"] = json!({
             "propagationPolicy": "SelectivelyOrphan",
@@ -218,7 +257,10 @@ async fn orphaned_objects_stay() {
     world.work_gone("w").await;
     let kept = world.get(cm("a")).await.unwrap();
     let references = &kept["metadata"]["ownerReferences"];
-    assert!(references.as_array().is_none_or(Vec::is_empty), "{references}");
+    assert!(
+        references.as_array().is_none_or(Vec::is_empty),
+        "{references}"
+    );
     assert!(world.get(cm("b")).await.is_none());
     world.end().await;
 }
@@ -226,12 +268,18 @@ async fn orphaned_objects_stay() {
 #[actix::test]
 async fn a_deleted_record_of_a_wanted_work_comes_back() {
     let world = World::start().await;
-    world.create_work("w", workload([config_map("cm1", json!({}))])).await;
+    world
+        .create_work("w", workload([config_map("cm1", json!({}))]))
+        .await;
     world.settled("w").await;
     let old = world.record("w").await.unwrap();
-    super::super::applied_work::delete(&world.spoke, &old).await.unwrap();
+    super::super::applied_work::delete(&world.spoke, &old)
+        .await
+        .unwrap();
     let is_new = |record: &Option<AppliedManifestWork>| {
-        record.as_ref().is_some_and(|record| record.metadata.uid != old.metadata.uid)
+        record
+            .as_ref()
+            .is_some_and(|record| record.metadata.uid != old.metadata.uid)
     };
     let new = eventually(|| world.record("w"), is_new).await.unwrap();
     let owned = |object: Option<&Value>| {

@@ -43,7 +43,9 @@ fn replicas(count: i64) -> Value {
 async fn a_deployment_reports_its_replicas() {
     let world = World::start().await;
     let configs = [config("apps", "deployments", "web", well_known())];
-    world.create_work("w", with_configs([deployment("web")], configs)).await;
+    world
+        .create_work("w", with_configs([deployment("web")], configs))
+        .await;
     world.settled("w").await;
     let status = json!({
         "replicas": 3, "readyReplicas": 2, "availableReplicas": 2, "updatedReplicas": 3,
@@ -66,17 +68,24 @@ async fn a_deployment_reports_its_replicas() {
 async fn a_path_to_a_list_costs_only_its_own_value() {
     let world = World::start().await;
     let rules = paths(&[
-        ("Available", r#".status.conditions[?(@.type=="Available")].status"#),
+        (
+            "Available",
+            r#".status.conditions[?(@.type=="Available")].status"#,
+        ),
         ("wrong", ".status.conditions"),
     ]);
     let mut config = config("apps", "deployments", "*b", rules);
     config["resourceIdentifier"]["namespace"] = "*".into();
-    world.create_work("w", with_configs([deployment("web")], [config])).await;
+    world
+        .create_work("w", with_configs([deployment("web")], [config]))
+        .await;
     world.settled("w").await;
     let conditions = json!({"conditions": [{"type": "Available", "status": "True"}]});
     world.set_status(deploy("web"), conditions).await;
     let work = world
-        .work("w", |work| values(work, 0) == [("Available", json!("True"))])
+        .work("w", |work| {
+            values(work, 0) == [("Available", json!("True"))]
+        })
         .await;
     assert_eq!(manifests(&work, STATUS_FEEDBACK_SYNCED), ["False"]);
     let text = message(&work, 0, STATUS_FEEDBACK_SYNCED);
@@ -100,7 +109,9 @@ async fn a_kind_without_well_known_status_says_so() {
         config("apps", "deployments", "web", well_known()),
         config("", "serviceaccounts", "sa", well_known()),
     ];
-    world.create_work("w", with_configs([deployment("web"), account], configs)).await;
+    world
+        .create_work("w", with_configs([deployment("web"), account], configs))
+        .await;
     let work = world.settled("w").await;
     assert_eq!(manifests(&work, STATUS_FEEDBACK_SYNCED), ["True", "False"]);
     assert_eq!(values(&work, 1), []);
@@ -117,12 +128,18 @@ async fn lists_are_reported_as_json_when_allowed() {
     let world = World::with(|settings| settings.feedback.raw_json = true).await;
     let rules = paths(&[("conditions", ".status.conditions")]);
     let configs = [config("apps", "deployments", "web", rules)];
-    world.create_work("w", with_configs([deployment("web")], configs)).await;
+    world
+        .create_work("w", with_configs([deployment("web")], configs))
+        .await;
     world.settled("w").await;
     let conditions = json!([{"status": "True", "type": "Available"}]);
-    world.set_status(deploy("web"), json!({ "conditions": conditions })).await;
+    world
+        .set_status(deploy("web"), json!({ "conditions": conditions }))
+        .await;
     let work = world
-        .work("w", |work| values(work, 0) == [("conditions", conditions.clone())])
+        .work("w", |work| {
+            values(work, 0) == [("conditions", conditions.clone())]
+        })
         .await;
     assert_eq!(manifests(&work, STATUS_FEEDBACK_SYNCED), ["True"]);
     world.end().await;
@@ -135,7 +152,9 @@ async fn a_daemon_set_reports_its_numbers() {
     daemons["kind"] = "DaemonSet".into();
     daemons["spec"].as_object_mut().unwrap().remove("replicas");
     let configs = [config("apps", "daemonsets", "ds1", well_known())];
-    world.create_work("w", with_configs([daemons], configs)).await;
+    world
+        .create_work("w", with_configs([daemons], configs))
+        .await;
     world.settled("w").await;
     let ds1 = target("apps", "daemonsets", "ds1");
     for (ready, available) in [(2, 2), (3, 3)] {
@@ -163,7 +182,9 @@ async fn wildcards_give_rules_to_several_objects() {
     let mut config = config("apps", "deployments", "deploy*", rules);
     config["resourceIdentifier"]["namespace"] = "*".into();
     let manifests_ = [deployment("deploy1"), deployment("deploy2")];
-    world.create_work("w", with_configs(manifests_, [config])).await;
+    world
+        .create_work("w", with_configs(manifests_, [config]))
+        .await;
     world.settled("w").await;
     world.set_status(deploy("deploy1"), replicas(3)).await;
     world.set_status(deploy("deploy2"), replicas(4)).await;
@@ -188,11 +209,23 @@ async fn wildcards_give_rules_to_several_objects() {
 async fn the_first_matching_rules_win() {
     let world = World::start().await;
     let configs = [
-        config("apps", "deployments", "deploy1", paths(&[("first", ".metadata.name")])),
-        config("apps", "deployments", "deploy*", paths(&[("second", ".metadata.name")])),
+        config(
+            "apps",
+            "deployments",
+            "deploy1",
+            paths(&[("first", ".metadata.name")]),
+        ),
+        config(
+            "apps",
+            "deployments",
+            "deploy*",
+            paths(&[("second", ".metadata.name")]),
+        ),
     ];
     let manifests_ = [deployment("deploy1"), deployment("deploy2")];
-    world.create_work("w", with_configs(manifests_, configs)).await;
+    world
+        .create_work("w", with_configs(manifests_, configs))
+        .await;
     let work = world.settled("w").await;
     assert_eq!(values(&work, 0), [("first", json!("deploy1"))]);
     assert_eq!(values(&work, 1), [("second", json!("deploy2"))]);
@@ -213,9 +246,14 @@ async fn a_cluster_scoped_object_reports_too() {
     );
     config["resourceIdentifier"]["namespace"] = "".into();
     config["feedbackScrapeType"] = "Watch".into();
-    world.create_work("w", with_configs([namespace], [config])).await;
+    world
+        .create_work("w", with_configs([namespace], [config]))
+        .await;
     let work = world.settled("w").await;
-    assert_eq!(values(&work, 0), [("phase", json!("Active")), ("name", json!("ns2"))]);
+    assert_eq!(
+        values(&work, 0),
+        [("phase", json!("Active")), ("name", json!("ns2"))]
+    );
     world.end().await;
 }
 
@@ -225,11 +263,16 @@ async fn values_go_when_their_rules_go_and_a_bad_path_is_told() {
     let bad = paths(&[("bad", ".spec["), ("name", ".metadata.name")]);
     let configs = [config("", "configmaps", "cm1", bad)];
     let manifest = || config_map("cm1", json!({}));
-    world.create_work("w", with_configs([manifest()], configs)).await;
+    world
+        .create_work("w", with_configs([manifest()], configs))
+        .await;
     let work = world.settled("w").await;
     assert_eq!(values(&work, 0), [("name", json!("cm1"))]);
     let text = message(&work, 0, STATUS_FEEDBACK_SYNCED);
-    assert!(text.contains("failed to parse json path .spec[ of bad"), "{text}");
+    assert!(
+        text.contains("failed to parse json path .spec[ of bad"),
+        "{text}"
+    );
 
     world.edit_work("w", workload([manifest()])).await;
     let work = world.settled("w").await;
@@ -247,11 +290,16 @@ async fn secret_data_stays_on_the_cluster() {
     });
     let rules = paths(&[("token", ".data.token"), ("name", ".metadata.name")]);
     let configs = [config("", "secrets", "s", rules)];
-    world.create_work("w", with_configs([secret], configs)).await;
+    world
+        .create_work("w", with_configs([secret], configs))
+        .await;
     let work = world.settled("w").await;
     assert_eq!(values(&work, 0), [("name", json!("s"))]);
     assert_eq!(manifests(&work, STATUS_FEEDBACK_SYNCED), ["False"]);
     let text = serde_json::to_string(status(&work)).unwrap();
-    assert!(!text.contains("hunter2") && !text.contains("aHVudGVyMg"), "{text}");
+    assert!(
+        !text.contains("hunter2") && !text.contains("aHVudGVyMg"),
+        "{text}"
+    );
     world.end().await;
 }

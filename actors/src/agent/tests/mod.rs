@@ -55,6 +55,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use actix::Addr;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use muster_api::conditions::status as status_of;
@@ -101,8 +102,28 @@ impl World {
     }
 
     async fn with(adjust: impl FnOnce(&mut AgentSettings)) -> Self {
+        Self::build(adjust, muster_api::crds::hub()).await
+    }
+
+    /// With a hub that stores any work: what a broken transport, or an older CRD, lets through.
+    async fn lenient() -> Self {
+        let mut crds = muster_api::crds::hub();
+        for version in crds.iter_mut().flat_map(|crd| &mut crd.spec.versions) {
+            version.schema = parse(
+                r#"{"openAPIV3Schema": {
+                    "type": "object", "x-kubernetes-preserve-unknown-fields": true
+                }}"#,
+            );
+        }
+        Self::build(|_| {}, crds).await
+    }
+
+    async fn build(
+        adjust: impl FnOnce(&mut AgentSettings),
+        hub_crds: Vec<CustomResourceDefinition>,
+    ) -> Self {
         tokio::time::pause();
-        let hub = server(muster_api::crds::hub()).await;
+        let hub = server(hub_crds).await;
         let spoke = server(muster_api::crds::spoke()).await;
         let (hub_tap, spoke_tap) = (Tap::new(hub.client()), Tap::new(spoke.client()));
         let mut settings = AgentSettings {
@@ -157,7 +178,10 @@ impl World {
             .to_string(),
         )
         .unwrap();
-        self.works().create(&PostParams::default(), &work).await.unwrap()
+        self.works()
+            .create(&PostParams::default(), &work)
+            .await
+            .unwrap()
     }
 
     /// Replaces the whole spec.
@@ -172,16 +196,52 @@ impl World {
 
     async fn patch_work(&self, name: &str, patch: Value) -> ManifestWork {
         let params = PatchParams::default();
-        self.works().patch(name, &params, &Patch::Merge(&patch)).await.unwrap()
+        self.works()
+            .patch(name, &params, &Patch::Merge(&patch))
+            .await
+            .unwrap()
+    }
+
+    async fn patch_work_status(&self, name: &str, status: Value) {
+        let patch = json!({ "status": status });
+        let params = PatchParams::default();
+        self.works()
+            .patch_status(name, &params, &Patch::Merge(&patch))
+            .await
+            .unwrap();
+    }
+
+    /// A work that need not look like one.
+    async fn raw_work(&self, name: &str) -> Value {
+        let hands = Spoke::new("hub", self.hub.clone(), Health::new());
+        hands.get(work_target(name)).await.unwrap().unwrap()
+    }
+
+    async fn patch_raw_work(&self, name: &str, patch: Value) {
+        let hands = Spoke::new("hub", self.hub.clone(), Health::new());
+        let _: Value = hands.merge(work_target(name), &patch).await.unwrap();
     }
 
     async fn delete_work(&self, name: &str) {
-        self.works().delete(name, &DeleteParams::default()).await.unwrap();
+        self.works()
+            .delete(name, &DeleteParams::default())
+            .await
+            .unwrap();
     }
 
     /// Waits until the work is as `wanted`; returns its state then.
     async fn work(&self, name: &str, wanted: impl Fn(&ManifestWork) -> bool) -> ManifestWork {
-        eventually(
+        self.work_within(EVENTUALLY, name, wanted).await
+    }
+
+    async fn work_within(
+        &self,
+        limit: Duration,
+        name: &str,
+        wanted: impl Fn(&ManifestWork) -> bool,
+    ) -> ManifestWork {
+        eventually_within(
+            limit,
             || async { self.works().get_opt(name).await.unwrap() },
             |work| work.as_ref().is_some_and(&wanted),
         )
@@ -198,7 +258,12 @@ impl World {
     }
 
     async fn work_gone(&self, name: &str) {
-        eventually(
+        self.work_gone_within(EVENTUALLY, name).await;
+    }
+
+    async fn work_gone_within(&self, limit: Duration, name: &str) {
+        eventually_within(
+            limit,
             || async { self.works().get_opt(name).await.unwrap() },
             Option::is_none,
         )
@@ -256,11 +321,7 @@ impl World {
     }
 }
 
-async fn server(
-    crds: Vec<
-        k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-    >,
-) -> ApiServer {
+async fn server(crds: Vec<CustomResourceDefinition>) -> ApiServer {
     let mut builder = ApiServer::builder().storage(Storage::Memory);
     for crd in crds {
         builder = builder.crd(crd);
@@ -283,12 +344,24 @@ async fn make_namespace(hands: &Spoke, name: &str) {
 }
 
 /// Asks until the answer is as wanted; prints the last one if it never is.
-async fn eventually<T, F>(mut ask: impl FnMut() -> F, wanted: impl Fn(&T) -> bool) -> T
+async fn eventually<T, F>(ask: impl FnMut() -> F, wanted: impl Fn(&T) -> bool) -> T
 where
     T: std::fmt::Debug,
     F: Future<Output = T>,
 {
-    let deadline = tokio::time::Instant::now() + EVENTUALLY;
+    eventually_within(EVENTUALLY, ask, wanted).await
+}
+
+async fn eventually_within<T, F>(
+    limit: Duration,
+    mut ask: impl FnMut() -> F,
+    wanted: impl Fn(&T) -> bool,
+) -> T
+where
+    T: std::fmt::Debug,
+    F: Future<Output = T>,
+{
+    let deadline = tokio::time::Instant::now() + limit;
     loop {
         let answer = ask().await;
         if wanted(&answer) {
@@ -296,7 +369,7 @@ where
         }
         assert!(
             tokio::time::Instant::now() < deadline,
-            "not within {EVENTUALLY:?}; last seen: {answer:#?}"
+            "not within {limit:?}; last seen: {answer:#?}"
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -318,7 +391,10 @@ fn status(work: &ManifestWork) -> &ManifestWorkStatus {
 
 /// The status of a condition of each manifest, in spec order.
 fn manifests<'a>(work: &'a ManifestWork, type_: &str) -> Vec<&'a str> {
-    let manifests = work.status.as_ref().map(|status| &status.resource_status.manifests);
+    let manifests = work
+        .status
+        .as_ref()
+        .map(|status| &status.resource_status.manifests);
     manifests
         .into_iter()
         .flatten()
@@ -391,6 +467,13 @@ fn target<'a>(group: &'a str, resource: &'a str, name: &'a str) -> Target<'a> {
         resource,
         namespace: "ns1",
         name,
+    }
+}
+
+fn work_target(name: &str) -> Target<'_> {
+    Target {
+        namespace: CLUSTER,
+        ..target("work.open-cluster-management.io", "manifestworks", name)
     }
 }
 

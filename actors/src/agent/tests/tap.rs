@@ -1,7 +1,7 @@
 //! A client that writes down what goes through it, and fails on request.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::{Method, Request, Response};
 use kube::Client;
@@ -56,8 +56,14 @@ impl Tap {
         let fault = {
             let mut state = self.lock();
             let path = request.uri().path().to_owned();
-            let fault = state.rule.as_mut().and_then(|rule| rule(request.method(), &path));
-            let watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            let fault = state
+                .rule
+                .as_mut()
+                .and_then(|rule| rule(request.method(), &path));
+            let watch = request
+                .uri()
+                .query()
+                .is_some_and(|query| query.contains("watch=true"));
             if !watch {
                 state.requests.push((request.method().clone(), path));
             }
@@ -117,6 +123,7 @@ impl Tap {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
+        // A rule may panic to see what comes of it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
