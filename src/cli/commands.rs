@@ -84,7 +84,7 @@ pub(super) fn config_check(sources: &Sources) -> ExitCode {
     match effective(sources) {
         Ok(settings) => {
             let mut table = comfy_table::Table::new();
-            table.load_preset(comfy_table::presets::NOTHING);
+            table.load_style(comfy_table::presets::NOTHING);
             table.set_header(["KEY", "VALUE", "FROM"]);
             for setting in settings {
                 table.add_row([

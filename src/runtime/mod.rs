@@ -203,7 +203,7 @@ impl Runtime {
         let driver = match (settings.transport.driver, &self.hub) {
             (Driver::Loopback, Some(hub)) => WorkDriver::Loopback(hub.client()),
             _ => WorkDriver::Kube(HubConfig::Kubeconfig {
-                file: settings.hub.kubeconfig.clone(),
+                path: settings.hub.kubeconfig.clone(),
                 context: settings.hub.context.clone(),
             }),
         };

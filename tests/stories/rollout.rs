@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::muster::{Muster, hub_kubeconfig};
-use crate::support::{Cluster, Servers, Story, World, eventually, kubectl_at};
+use crate::support::{
+    Backend, Cluster, OwnCluster, Servers, Story, World, eventually, kubectl_at,
+};
 
 pub(crate) fn stories() -> Vec<Story> {
     let mut stories = on_each_backend![
@@ -32,14 +34,17 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// A hub of the story's own, with a cluster of the backend and a simulated one, in one process.
 struct Fleet {
     muster: Muster,
+    kubectl: PathBuf,
     /// Access to the hub for kubectl.
     hub: PathBuf,
+    /// The hub's API server, where it is not muster's own.
+    _api_server: Option<OwnCluster>,
     _dir: TempDir,
 }
 
 impl Fleet {
     /// `clusters` in TOML follow a simulated one named `simulated`.
-    async fn start(hub_section: &str, clusters: &str) -> Result<Self> {
+    async fn start(kubectl: PathBuf, hub_section: &str, clusters: &str) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let data = dir.path().join("data");
         let config = format!(
@@ -48,31 +53,31 @@ impl Fleet {
             hub_section.replace("DATA", &data.display().to_string()),
         );
         let muster = Muster::start(dir.path(), "run", &config).await?;
-        Ok(Self { muster, hub: hub_kubeconfig(&data), _dir: dir })
+        Ok(Self { muster, kubectl, hub: hub_kubeconfig(&data), _api_server: None, _dir: dir })
     }
 
     /// With the hub that the backend of the story has: muster's own, or a Kubernetes API server.
     async fn on(world: &World, clusters: &str) -> Result<Self> {
-        match world.own_hub().await? {
-            None => Self::start(EMBEDDED, clusters).await,
-            Some(hub) => {
-                let section = format!(
-                    "api = \"kubeconfig\"\nkubeconfig = \"{}\"\nresolve_placements = true",
-                    hub.kubeconfig().display()
-                );
-                let mut fleet = Self::start(&section, clusters).await?;
-                fleet.hub = hub.kubeconfig().to_owned();
-                Ok(fleet)
-            }
+        let kubectl = world.kubectl()?;
+        if world.backend() == Backend::Embedded {
+            return Self::start(kubectl, EMBEDDED, clusters).await;
         }
+        let api_server = world.own_cluster().await?;
+        let hub = api_server.cluster().kubeconfig().to_owned();
+        let section = format!(
+            "api = \"kubeconfig\"\nkubeconfig = \"{}\"\nresolve_placements = true",
+            hub.display()
+        );
+        let fleet = Self::start(kubectl, &section, clusters).await?;
+        Ok(Self { hub, _api_server: Some(api_server), ..fleet })
     }
 
     async fn kubectl(&self, args: &[&str]) -> Result<String> {
-        kubectl_at(&self.hub, args, "").await?.ok()
+        kubectl_at(&self.kubectl, &self.hub, args, "").await?.ok()
     }
 
     async fn create(&self, object: &Value) -> Result<()> {
-        kubectl_at(&self.hub, &["create", "-f", "-"], &object.to_string()).await?.ok()?;
+        kubectl_at(&self.kubectl, &self.hub, &["create", "-f", "-"], &object.to_string()).await?.ok()?;
         Ok(())
     }
 
@@ -148,7 +153,8 @@ async fn report(spoke: &Cluster, ready: u32) -> Result<()> {
 }
 
 async fn values_of_a_real_and_a_simulated_cluster_reach_the_set(world: World) -> Result<()> {
-    let spoke = world.own_spoke().await?;
+    let spoke = world.own_cluster().await?;
+    let spoke = spoke.cluster();
     let fleet = Fleet::on(&world, &cluster_section("edge", spoke.kubeconfig())).await?;
     fleet.create(&placement()).await?;
     fleet.create(&set(&json!([deployment(3), config_map("cm")]))).await?;
@@ -157,7 +163,7 @@ async fn values_of_a_real_and_a_simulated_cluster_reach_the_set(world: World) ->
     })
     .await?;
     for ready in [1, 3] {
-        report(&spoke, ready).await?;
+        report(spoke, ready).await?;
         let sum = (3 + ready).to_string();
         eventually(LIMIT, &format!("ReadyReplicas to add up to {sum}"), || async {
             let values = fleet
@@ -276,8 +282,8 @@ async fn a_cluster_that_is_away_says_so_and_others_go_on(world: World) -> Result
     fleet.muster.kill().await
 }
 
-async fn kubectl_drives_the_embedded_hub(_: Arc<Servers>) -> Result<()> {
-    let fleet = Fleet::start(EMBEDDED, "").await?;
+async fn kubectl_drives_the_embedded_hub(servers: Arc<Servers>) -> Result<()> {
+    let fleet = Fleet::start(servers.kubectl()?, EMBEDDED, "").await?;
     fleet.create(&placement()).await?;
     fleet.create(&set(&json!([deployment(2)]))).await?;
     fleet.kubectl(&["wait", "mwrs/web", "--for=condition=Ready", "--timeout=60s"]).await?;
@@ -294,7 +300,7 @@ async fn kubectl_drives_the_embedded_hub(_: Arc<Servers>) -> Result<()> {
     ensure!(columns[..4] == ["all", "True", "AllDecisionsScheduled", "1"], "{placements}");
     fleet.kubectl(&["delete", "mwrs", "web", "--timeout=60s"]).await?;
     eventually(LIMIT, "no work to be left", || async {
-        let left = kubectl_at(&fleet.hub, &["get", "manifestworks", "-A"], "").await?;
+        let left = kubectl_at(&fleet.kubectl, &fleet.hub, &["get", "manifestworks", "-A"], "").await?;
         ensure!(left.stdout.is_empty(), "{}", left.stdout);
         Ok(())
     })
@@ -302,7 +308,7 @@ async fn kubectl_drives_the_embedded_hub(_: Arc<Servers>) -> Result<()> {
     fleet.muster.kill().await
 }
 
-async fn a_killed_hub_loses_nothing_that_was_acknowledged(_: Arc<Servers>) -> Result<()> {
+async fn a_killed_hub_loses_nothing_that_was_acknowledged(servers: Arc<Servers>) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let data = dir.path().join("data");
     let config = format!(
@@ -311,13 +317,14 @@ async fn a_killed_hub_loses_nothing_that_was_acknowledged(_: Arc<Servers>) -> Re
         data.display()
     );
     let hub = hub_kubeconfig(&data);
+    let kubectl = servers.kubectl()?;
     let muster = Muster::start(dir.path(), "run", &config).await?;
     for object in [placement(), set(&json!([config_map("cm")]))] {
-        kubectl_at(&hub, &["create", "-f", "-"], &object.to_string()).await?.ok()?;
+        kubectl_at(&kubectl, &hub, &["create", "-f", "-"], &object.to_string()).await?.ok()?;
     }
     let identity = async || {
         let args = ["get", "mwrs", "web", "-o", "jsonpath={.metadata.uid}"];
-        kubectl_at(&hub, &args, "").await?.ok()
+        kubectl_at(&kubectl, &hub, &args, "").await?.ok()
     };
     let before = identity().await?;
     muster.kill().await?;
@@ -326,12 +333,12 @@ async fn a_killed_hub_loses_nothing_that_was_acknowledged(_: Arc<Servers>) -> Re
     ensure!(identity().await? == before, "another object came back");
     // The simulated cluster is new and empty: the works that were kept reach it.
     let wait = ["wait", "mwrs/web", "--for=condition=Ready", "--timeout=60s"];
-    kubectl_at(&hub, &wait, "").await?.ok()?;
+    kubectl_at(&kubectl, &hub, &wait, "").await?.ok()?;
     muster.kill().await
 }
 
-async fn probes_and_metrics_tell_how_it_goes(_: Arc<Servers>) -> Result<()> {
-    let fleet = Fleet::start(EMBEDDED, "").await?;
+async fn probes_and_metrics_tell_how_it_goes(servers: Arc<Servers>) -> Result<()> {
+    let fleet = Fleet::start(servers.kubectl()?, EMBEDDED, "").await?;
     fleet.create(&placement()).await?;
     fleet.create(&set(&json!([config_map("cm")]))).await?;
     fleet.kubectl(&["wait", "mwrs/web", "--for=condition=Ready", "--timeout=60s"]).await?;
@@ -351,8 +358,8 @@ async fn probes_and_metrics_tell_how_it_goes(_: Arc<Servers>) -> Result<()> {
     fleet.muster.kill().await
 }
 
-async fn bad_works_are_refused_at_the_door_of_the_embedded_hub(_: Arc<Servers>) -> Result<()> {
-    let fleet = Fleet::start(EMBEDDED, "").await?;
+async fn bad_works_are_refused_at_the_door_of_the_embedded_hub(servers: Arc<Servers>) -> Result<()> {
+    let fleet = Fleet::start(servers.kubectl()?, EMBEDDED, "").await?;
     let work = |manifests: Value| {
         json!({"apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
             "metadata": {"namespace": "simulated", "name": "w"},
@@ -365,7 +372,7 @@ async fn bad_works_are_refused_at_the_door_of_the_embedded_hub(_: Arc<Servers>) 
         (json!([config_map("a"), config_map("a")]), "duplicate manifest for resource default/a"),
     ] {
         let object = work(manifests).to_string();
-        let refused = kubectl_at(&fleet.hub, &["create", "-f", "-"], &object).await?;
+        let refused = kubectl_at(&fleet.kubectl, &fleet.hub, &["create", "-f", "-"], &object).await?;
         ensure!(refused.code == Some(1) && refused.stderr.contains(text), "{refused:?}");
     }
     fleet.muster.kill().await

@@ -128,6 +128,7 @@ impl ApiServer {
             tls: TlsAcceptor::from(Arc::new(config)),
             service: ApiService {
                 server: self.inner.clone(),
+                counted: true,
             },
             token: Arc::from(identity.token.as_str()),
             stop: stop.clone(),

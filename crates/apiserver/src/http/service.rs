@@ -32,6 +32,8 @@ const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 #[derive(Clone)]
 pub(crate) struct ApiService {
     pub(crate) server: Arc<Inner>,
+    /// Requests appear in the statistics.
+    pub(crate) counted: bool,
 }
 
 impl<B> tower::Service<Request<B>> for ApiService
@@ -49,9 +51,9 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let server = self.server.clone();
+        let (server, counted) = (self.server.clone(), self.counted);
         Box::pin(async move {
-            Ok(match handle(server, request).await {
+            Ok(match handle(server, counted, request).await {
                 Ok(response) => response,
                 Err(error) => error_response(&error),
             })
@@ -59,7 +61,11 @@ where
     }
 }
 
-async fn handle<B>(server: Arc<Inner>, request: Request<B>) -> ApiResult<Response<ApiBody>>
+async fn handle<B>(
+    server: Arc<Inner>,
+    counted: bool,
+    request: Request<B>,
+) -> ApiResult<Response<ApiBody>>
 where
     B: Body + Send + 'static,
     B::Data: Send,
@@ -97,9 +103,12 @@ where
         content_type: negotiate::content_type(&parts.headers).to_owned(),
         path,
         body,
+        counted,
     };
     let verb = Verb::of(&parts.method, &call)?;
-    call.server.meter.request(verb.name(), &call.def.key);
+    if counted {
+        call.server.meter.request(verb.name(), &call.def.key);
+    }
     dispatch(verb, call).await
 }
 

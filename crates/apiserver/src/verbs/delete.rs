@@ -149,6 +149,7 @@ pub(crate) async fn delete_as_server(
         form: Form::Object,
         content_type: String::new(),
         body: Bytes::new(),
+        counted: false,
     };
     match delete_object(&call, stored, &DeleteOptions::default()).await {
         Err(error) if error.reason != "NotFound" => Err(error),

@@ -40,7 +40,7 @@ struct Watch {
     seen: u64,
     deadline: Instant,
     columns_sent: bool,
-    _open: OpenWatch,
+    _open: Option<OpenWatch>,
 }
 
 pub(crate) fn watch(call: Call) -> ApiResult<Outcome> {
@@ -84,7 +84,9 @@ pub(crate) fn watch(call: Call) -> ApiResult<Outcome> {
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         interval
     });
-    let open = call.server.meter.open_watch(&call.def.key);
+    let open = call
+        .counted
+        .then(|| call.server.meter.open_watch(&call.def.key));
     let watch = Watch {
         selection,
         backlog: subscription.backlog.into(),

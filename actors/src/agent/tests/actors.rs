@@ -1,0 +1,160 @@
+//! The actors themselves: start, stop, restart, settings.
+
+use muster_api::constants::WORK_APPLIED;
+use serde_json::{Value, json};
+
+use super::super::ChangeSettings;
+use super::*;
+use crate::supervision::Snapshot;
+
+async fn snapshot(world: &World) -> Value {
+    world.agent.send(Snapshot).await.unwrap()
+}
+
+#[actix::test]
+async fn one_actor_a_work_and_none_without() {
+    let world = World::start().await;
+    eventually(|| snapshot(&world), |state| state["synced"] == true).await;
+    assert_eq!(world.deps.registry.leftovers(), ["ClusterAgent/cluster1"]);
+    for name in ["a", "b"] {
+        world
+            .create_work(name, workload([config_map(name, json!({}))]))
+            .await;
+        world.settled(name).await;
+    }
+    let names = world.deps.registry.leftovers();
+    assert_eq!(
+        names,
+        [
+            "ClusterAgent/cluster1",
+            "ManifestWork/cluster1/a",
+            "ManifestWork/cluster1/b"
+        ]
+    );
+    world.delete_work("a").await;
+    world.work_gone("a").await;
+    eventually(|| snapshot(&world), |state| state["works"] == 1).await;
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_work_that_vanished_while_the_watch_was_down_loses_its_actor() {
+    let world = World::start().await;
+    world
+        .create_work("w", workload([config_map("cm1", json!({}))]))
+        .await;
+    world.settled("w").await;
+    // A restart of the agent's actor lists anew; the actors of works live on.
+    assert!(stop(&world.agent, Duration::from_secs(10)).await);
+    world
+        .patch_work("w", json!({"metadata": {"finalizers": null}}))
+        .await;
+    world.delete_work("w").await;
+    let agent = start(world.deps.clone());
+    let world = World { agent, ..world };
+    eventually(|| snapshot(&world), |state| state["synced"] == true).await;
+    assert_eq!(snapshot(&world).await["works"], 0);
+    assert!(world.get(cm("cm1")).await.is_some(), "left to eviction");
+    world.end().await;
+}
+
+#[actix::test]
+async fn new_settings_take_effect_at_once() {
+    let world = World::with(|settings| settings.poll_interval = Duration::from_secs(3_600)).await;
+    world
+        .create_work("w", workload([config_map("cm1", json!({"a": "b"}))]))
+        .await;
+    world.settled("w").await;
+    world
+        .merge(cm("cm1"), json!({"data": {"a": "changed"}}))
+        .await;
+    let settings = AgentSettings {
+        poll_interval: Duration::from_secs(1),
+        ..world.deps.settings.clone()
+    };
+    world.agent.send(ChangeSettings(settings)).await.unwrap();
+    let begin = tokio::time::Instant::now();
+    world
+        .object(cm("cm1"), |object| object.unwrap()["data"]["a"] == "b")
+        .await;
+    assert!(
+        begin.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        begin.elapsed()
+    );
+    world.end().await;
+}
+
+#[actix::test]
+async fn changes_during_a_pass_lead_to_one_more() {
+    let world = World::with(|settings| settings.poll_interval = Duration::from_secs(3_600)).await;
+    world
+        .create_work("w", workload([config_map("cm1", json!({"n": "0"}))]))
+        .await;
+    world.settled("w").await;
+    // The cluster is slow: the first pass hangs until its limit while the spec changes.
+    let mut hung = false;
+    world.spoke_tap.fail(move |_, path| {
+        let hang = !std::mem::replace(&mut hung, true) && path.contains("appliedmanifestworks");
+        hang.then_some(tap::Fault::Silent)
+    });
+    world.spoke_tap.clear();
+    for n in 1..=10 {
+        let n = n.to_string();
+        world
+            .edit_work("w", workload([config_map("cm1", json!({ "n": n }))]))
+            .await;
+    }
+    world
+        .work_within(Duration::from_secs(60), "w", |work| {
+            current(work, WORK_APPLIED, "True")
+        })
+        .await;
+    assert_eq!(world.get(cm("cm1")).await.unwrap()["data"]["n"], "10");
+    let puts = world
+        .spoke_tap
+        .writes()
+        .into_iter()
+        .filter(|(method, _)| method == "PUT");
+    assert_eq!(puts.count(), 1);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_stop_does_not_wait_for_a_silent_cluster() {
+    let world = World::start().await;
+    world.spoke_tap.fail(|_, _| Some(tap::Fault::Silent));
+    world
+        .create_work("w", workload([config_map("cm1", json!({}))]))
+        .await;
+    eventually(|| snapshot(&world), |state| state["works"] == 1).await;
+    let begin = tokio::time::Instant::now();
+    world.end().await;
+    assert!(
+        begin.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        begin.elapsed()
+    );
+}
+
+#[actix::test]
+async fn a_panicking_pass_leaves_other_works_alone_and_is_tried_again() {
+    let world = World::start().await;
+    let mut panics = 2;
+    world.spoke_tap.fail(move |_, path| {
+        if path.ends_with("-bad") && panics > 0 {
+            panics -= 1;
+            panic!("asked to");
+        }
+        None
+    });
+    world
+        .create_work("bad", workload([config_map("cm1", json!({}))]))
+        .await;
+    world
+        .create_work("good", workload([config_map("cm2", json!({}))]))
+        .await;
+    world.settled("good").await;
+    world.settled("bad").await;
+    world.end().await;
+}
