@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: their checks, their status, and the types that they bring.
+//! `CustomResourceDefinition`s: their checks, their status, and the types that they bring.
 
 use std::sync::Arc;
 

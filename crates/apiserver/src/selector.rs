@@ -31,9 +31,10 @@ impl LabelSelector {
                 if text.trim().is_empty() {
                     continue;
                 }
-                return Err(format!(
+                return Err(
                     "unable to parse requirement: found ',', expected: identifier after ','"
-                ));
+                        .to_owned(),
+                );
             }
             requirements.push(parse_requirement(part)?);
         }

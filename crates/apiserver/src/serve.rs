@@ -80,6 +80,10 @@ impl Serving {
     }
 
     /// A kubeconfig with address, CA and token.
+    ///
+    /// # Panics
+    ///
+    /// Never: the fields are those of the type.
     pub fn kubeconfig(&self) -> Kubeconfig {
         let mut address = self.addr;
         if address.ip().is_unspecified() {

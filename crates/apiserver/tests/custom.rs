@@ -1,5 +1,12 @@
 //! Custom types at run time.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::needless_pass_by_value,
+    reason = "helpers of tests fail by panicking and take what reads best"
+)]
+
 mod support;
 
 use std::pin::pin;

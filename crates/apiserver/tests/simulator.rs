@@ -1,5 +1,12 @@
 //! The simulator on the embedded server.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::needless_pass_by_value,
+    reason = "helpers of tests fail by panicking and take what reads best"
+)]
+
 mod support;
 
 use std::pin::pin;
@@ -47,7 +54,9 @@ fn workload<K: DeserializeOwned>(name: &str, spec: serde_json::Value) -> K {
 
 fn condition(deployment: &Deployment, kind: &str) -> (String, String) {
     let value = serde_json::to_value(deployment).unwrap();
-    let conditions = value.pointer("/status/conditions").and_then(|c| c.as_array());
+    let conditions = value
+        .pointer("/status/conditions")
+        .and_then(|c| c.as_array());
     let text = |v: &serde_json::Value| v.as_str().unwrap_or_default().to_owned();
     conditions
         .into_iter()

@@ -144,9 +144,8 @@ impl Verb {
             name, subresource, ..
         } = &call.path;
         let verb = match (method.as_str(), name.is_some()) {
-            ("GET" | "HEAD", true) if call.query.flag("watch") => Self::Watch,
+            ("GET" | "HEAD", _) if call.query.flag("watch") => Self::Watch,
             ("GET" | "HEAD", true) => Self::Get,
-            ("GET" | "HEAD", false) if call.query.flag("watch") => Self::Watch,
             ("GET" | "HEAD", false) => Self::List,
             ("POST", false) => Self::Create,
             ("PUT", true) => Self::Update,

@@ -66,7 +66,7 @@ impl Patch {
             Self::Json(patch) => patch
                 .0
                 .iter()
-                .any(|op| op.path().to_string() == "/metadata/resourceVersion"),
+                .any(|op| op.path().as_str() == "/metadata/resourceVersion"),
             Self::Merge(patch) | Self::Strategic(patch) => patch
                 .pointer("/metadata/resourceVersion")
                 .is_some_and(|v| !v.is_null()),

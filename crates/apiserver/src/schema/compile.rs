@@ -232,9 +232,8 @@ fn kind(fields: &Map<String, Value>) -> Result<(Type, bool), String> {
     let nullable = names.contains(&"null");
     let mut others = names.into_iter().filter(|n| *n != "null");
     let kind = match (others.next(), others.next()) {
-        (None, _) => Type::Any,
         (Some("integer"), Some("string")) | (Some("string"), Some("integer")) => Type::IntOrString,
-        (Some(_), Some(_)) => Type::Any,
+        (None, _) | (Some(_), Some(_)) => Type::Any,
         (Some("object"), None) => Type::Object,
         (Some("array"), None) => Type::Array,
         (Some("string"), None) => Type::String,

@@ -36,9 +36,9 @@ pub(crate) fn apply_defaults(schema: &Schema, value: &mut Value) {
         }
         Value::Array(items) => {
             if let Some(schema) = &schema.items {
-                items
-                    .iter_mut()
-                    .for_each(|item| apply_defaults(schema, item));
+                for item in items {
+                    apply_defaults(schema, item);
+                }
             }
         }
         _ => {}

@@ -401,6 +401,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::too_many_lines, reason = "a table")]
     fn each_rule_refuses_in_the_real_servers_words() {
         let cases = [
             (

@@ -1,4 +1,4 @@
-//! DaemonSets: one pod, as if the cluster had one node.
+//! `DaemonSet`s: one pod, as if the cluster had one node.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use super::driver::{Look, Next};
 /// Nodes of the simulated cluster.
 const NODES: i32 = 1;
 
-/// The next status of a DaemonSet.
+/// The next status of a `DaemonSet`.
 pub(super) fn step(look: &Look<'_>) -> Next {
     let object = look.object;
     let mut status = object.get("status").cloned().unwrap_or_else(|| json!({}));

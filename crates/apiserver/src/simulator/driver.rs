@@ -1,6 +1,6 @@
 //! One controller per kind of workload: a watch, and a task per object that steps its status.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub(super) struct Look<'a> {
     pub(super) object: &'a Value,
     /// The template differs from the one seen last.
     pub(super) new_template: bool,
-    /// A short hash of the template, as in names of ReplicaSets.
+    /// A short hash of the template, as in names of `ReplicaSet`s.
     pub(super) template_hash: &'a str,
     pub(super) failure: Option<Failure>,
 }
@@ -72,17 +72,17 @@ impl Driver {
             .default_backoff()
             .boxed();
         let mut objects: HashMap<Key, watch::Sender<DynamicObject>> = HashMap::new();
-        let mut fresh: HashMap<Key, ()> = HashMap::new();
+        let mut fresh: HashSet<Key> = HashSet::new();
         let mut tasks = JoinSet::new();
         loop {
             match events.try_next().await {
                 Ok(Some(watcher::Event::Init)) => fresh.clear(),
                 Ok(Some(watcher::Event::InitApply(object))) => {
-                    fresh.insert(key(&object), ());
+                    fresh.insert(key(&object));
                     self.seen(object, &mut objects, &mut tasks);
                 }
                 Ok(Some(watcher::Event::InitDone)) => {
-                    objects.retain(|key, _| fresh.contains_key(key));
+                    objects.retain(|key, _| fresh.contains(key));
                 }
                 Ok(Some(watcher::Event::Apply(object))) => {
                     self.seen(object, &mut objects, &mut tasks);

@@ -3,7 +3,7 @@
 //!
 //! The simulator works through any [`kube::Client`], so it brings life to the embedded server
 //! and to a real kube-apiserver without controllers alike. It creates no pods and no
-//! ReplicaSets: the statuses of the workloads tell what pods would do.
+//! `ReplicaSet`s: the statuses of the workloads tell what pods would do.
 
 mod conditions;
 mod daemon_set;

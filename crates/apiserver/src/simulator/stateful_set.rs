@@ -1,11 +1,11 @@
-//! StatefulSets: one replica after the other.
+//! `StatefulSet`s: one replica after the other.
 
 use serde_json::json;
 
 use super::conditions::{number, set_number};
 use super::driver::{Look, Next};
 
-/// The next status of a StatefulSet.
+/// The next status of a `StatefulSet`.
 pub(super) fn step(look: &Look<'_>) -> Next {
     let object = look.object;
     let mut status = object.get("status").cloned().unwrap_or_else(|| json!({}));

@@ -28,7 +28,7 @@ const DEFAULT_POD_GRACE_SECONDS: i64 = 30;
 /// How often a deletion starts anew when the object changes under it.
 const DELETE_ATTEMPTS: usize = 5;
 
-/// The body of a deletion, `meta.k8s.io/v1` DeleteOptions.
+/// The body of a deletion, `meta.k8s.io/v1` `DeleteOptions`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct DeleteOptions {

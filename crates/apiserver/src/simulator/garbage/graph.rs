@@ -138,7 +138,9 @@ impl Graph {
         self.complete = true;
         let mut uids: Vec<String> = self.nodes.keys().cloned().collect();
         uids.sort();
-        uids.iter().flat_map(|uid| self.check_owners(uid)).collect()
+        uids.iter()
+            .filter_map(|uid| self.check_owners(uid))
+            .collect()
     }
 
     /// A type is no longer served: its objects are neither owners nor dependents now.
