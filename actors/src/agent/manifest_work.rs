@@ -24,7 +24,7 @@ use actix::{
 };
 use serde::Serialize;
 use tokio::time::Instant;
-use tracing::{debug, warn};
+use tracing::{info, warn};
 
 use super::metrics::{self, ReconcileResult};
 use super::reconcile::{Env, Memory, Outcome, Wishes, reconcile};
@@ -198,7 +198,8 @@ impl ManifestWork {
         let wishes = match outcome {
             Ok(outcome) => self.settle(outcome),
             Err(error) => {
-                warn!(work = %self.work.name, %error, "reconcile ended early, retrying");
+                let (cluster, work) = (&self.env.cluster, &self.work.name);
+                warn!(cluster, %work, %error, "reconcile ended early, retrying");
                 metrics::reconciled(ReconcileResult::Panicked, Duration::ZERO);
                 self.last_result = Some(ReconcileResult::Panicked);
                 self.last_error = Some(error.to_string());
@@ -218,9 +219,7 @@ impl ManifestWork {
     }
 
     fn settle(&mut self, outcome: Outcome) -> Wishes {
-        if let Some(error) = &outcome.error {
-            debug!(work = %self.work.name, result = outcome.result.as_str(), error, "reconciled");
-        }
+        self.log(&outcome);
         self.memory = outcome.memory;
         self.last_result = Some(outcome.result);
         self.last_error = outcome.error;
@@ -232,6 +231,18 @@ impl ManifestWork {
             self.work = work;
         }
         outcome.wishes
+    }
+
+    /// Tells each trouble once, not at every try.
+    fn log(&self, outcome: &Outcome) {
+        let (cluster, work) = (&self.env.cluster, &self.work.name);
+        match &outcome.error {
+            Some(error) if self.last_error.as_ref() != Some(error) => {
+                warn!(cluster, %work, error, "work is not as wanted, retrying");
+            }
+            None if self.last_error.is_some() => info!(cluster, %work, "work is as wanted again"),
+            Some(_) | None => {}
+        }
     }
 
     fn run_after(&mut self, delay: Duration, ctx: &mut Context<Self>) {

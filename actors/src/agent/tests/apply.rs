@@ -124,11 +124,12 @@ fn guestbook_crd() -> Value {
 }
 
 fn guestbook(annotations: Value) -> Value {
-    json!({
+    let mut object = json!({
         "apiVersion": "my.domain/v1", "kind": "Guestbook",
-        "metadata": {"namespace": "ns1", "name": "guestbook1", "annotations": annotations},
-        "spec": {"foo": "bar"},
-    })
+        "metadata": {"namespace": "ns1", "name": "guestbook1"}, "spec": {"foo": "bar"},
+    });
+    object["metadata"]["annotations"] = annotations;
+    object
 }
 
 const GUESTBOOK: Target<'static> = Target {
