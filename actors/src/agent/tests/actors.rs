@@ -1,5 +1,6 @@
 //! The actors themselves: start, stop, restart, settings.
 
+use actix::Handler;
 use muster_api::constants::WORK_APPLIED;
 use serde_json::{Value, json};
 
@@ -9,6 +10,97 @@ use crate::supervision::Snapshot;
 
 async fn snapshot(world: &World) -> Value {
     world.agent.send(Snapshot).await.unwrap()
+}
+
+/// Makes an actor panic.
+#[derive(Debug, actix::Message)]
+#[rtype(result = "()")]
+struct Panic;
+
+/// Asks the agent for the actor of a work.
+#[derive(Debug, actix::Message)]
+#[rtype(result = "Option<Addr<super::super::ManifestWork>>")]
+struct ActorOf(&'static str);
+
+impl Handler<Panic> for super::super::ManifestWork {
+    type Result = ();
+    fn handle(&mut self, _: Panic, _: &mut Self::Context) {
+        panic!("asked to");
+    }
+}
+
+impl Handler<Panic> for ClusterAgent {
+    type Result = ();
+    fn handle(&mut self, _: Panic, _: &mut Self::Context) {
+        panic!("asked to");
+    }
+}
+
+impl Handler<ActorOf> for ClusterAgent {
+    type Result = Option<Addr<super::super::ManifestWork>>;
+    fn handle(&mut self, ActorOf(name): ActorOf, _: &mut Self::Context) -> Self::Result {
+        self.child(&name.into())
+    }
+}
+
+#[actix::test]
+async fn a_panic_of_one_works_actor_leaves_the_others_alone() {
+    let world = World::start().await;
+    for name in ["a", "b"] {
+        world
+            .create_work(name, workload([config_map(name, json!({"n": "1"}))]))
+            .await;
+        world.settled(name).await;
+    }
+    let a = world.agent.send(ActorOf("a")).await.unwrap().unwrap();
+    assert!(a.send(Panic).await.is_err());
+    for name in ["a", "b"] {
+        world
+            .edit_work(name, workload([config_map(name, json!({"n": "2"}))]))
+            .await;
+        world.settled(name).await;
+        assert_eq!(world.get(cm(name)).await.unwrap()["data"]["n"], "2");
+    }
+    let report = world.deps.registry.report(Duration::from_secs(1)).await;
+    let restarts: Vec<_> = report
+        .iter()
+        .map(|actor| (actor.name.as_str(), actor.restarts))
+        .collect();
+    assert_eq!(
+        restarts,
+        [("cluster1", 0), ("cluster1/a", 1), ("cluster1/b", 0)]
+    );
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_panic_of_the_agent_keeps_the_actors_and_lists_anew() {
+    let world = World::start().await;
+    for name in ["a", "b"] {
+        world
+            .create_work(name, workload([config_map(name, json!({}))]))
+            .await;
+        world.settled(name).await;
+    }
+    let before = world.agent.send(ActorOf("a")).await.unwrap().unwrap();
+    assert!(world.agent.send(Panic).await.is_err());
+    // Gone while nobody watches.
+    world
+        .patch_work("b", json!({"metadata": {"finalizers": null}}))
+        .await;
+    world.delete_work("b").await;
+    eventually(
+        || snapshot(&world),
+        |state| state["synced"] == true && state["works"] == 1,
+    )
+    .await;
+    let after = world.agent.send(ActorOf("a")).await.unwrap().unwrap();
+    assert!(before == after, "the same actor");
+    world
+        .edit_work("a", workload([config_map("a2", json!({}))]))
+        .await;
+    world.settled("a").await;
+    world.end().await;
 }
 
 #[actix::test]

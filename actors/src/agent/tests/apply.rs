@@ -124,11 +124,12 @@ fn guestbook_crd() -> Value {
 }
 
 fn guestbook(annotations: Value) -> Value {
-    json!({
+    let mut object = json!({
         "apiVersion": "my.domain/v1", "kind": "Guestbook",
-        "metadata": {"namespace": "ns1", "name": "guestbook1", "annotations": annotations},
-        "spec": {"foo": "bar"},
-    })
+        "metadata": {"namespace": "ns1", "name": "guestbook1"}, "spec": {"foo": "bar"},
+    });
+    object["metadata"]["annotations"] = annotations;
+    object
 }
 
 const GUESTBOOK: Target<'static> = Target {
@@ -540,10 +541,15 @@ async fn a_conflict_costs_one_more_look_at_the_object() {
         ))
     });
     world.spoke_tap.clear();
+    let begin = tokio::time::Instant::now();
     world
         .edit_work("w", workload([config_map("cm1", json!({"a": "2"}))]))
         .await;
     let work = world.settled("w").await;
+    assert!(
+        begin.elapsed() < Duration::from_millis(500),
+        "no back-off was needed"
+    );
     assert_eq!(world.get(cm("cm1")).await.unwrap()["data"]["a"], "2");
     assert_eq!(manifests(&work, WORK_APPLIED), ["True"]);
     let puts = world
@@ -553,4 +559,35 @@ async fn a_conflict_costs_one_more_look_at_the_object() {
         .filter(|(method, _)| method == Method::PUT);
     assert_eq!(puts.count(), 4);
     world.end().await;
+}
+
+#[actix::test]
+async fn a_restarted_agent_writes_nothing_that_is_as_it_was() {
+    let world = World::start().await;
+    let objects = [deployment("web"), config_map("cm1", json!({"a": "b"}))];
+    world.create_work("w", workload(objects)).await;
+    world.settled("w").await;
+    world.polls(1).await;
+    assert!(stop(&world.agent, Duration::from_secs(10)).await);
+    world.spoke_tap.clear();
+    world.hub_tap.clear();
+    let agent = start(world.deps.clone());
+    let world = World { agent, ..world };
+    world.polls(2).await;
+    assert!(!world.spoke_tap.requests().is_empty(), "the agent looked");
+    assert_eq!(world.spoke_tap.writes(), []);
+    assert_eq!(world.hub_tap.writes(), []);
+
+    // What changed while it was away is repaired.
+    assert!(stop(&world.agent, Duration::from_secs(10)).await);
+    world
+        .merge(deploy("web"), json!({"spec": {"replicas": 7}}))
+        .await;
+    let agent = start(world.deps.clone());
+    world
+        .object(deploy("web"), |object| {
+            object.unwrap()["spec"]["replicas"] == 1
+        })
+        .await;
+    World { agent, ..world }.end().await;
 }

@@ -156,13 +156,19 @@ async fn nothing_is_removed_before_the_first_apply() {
     let uid = world.get(cm("cm1")).await.unwrap()["metadata"]["uid"].clone();
     assert!(stop(&world.agent, Duration::from_secs(10)).await);
 
-    // The hub is restored from a backup: the work is there, its status is not.
+    // The hub is restored from a backup: an older work is there, and no status.
     world
         .patch_work_status("w", json!({"conditions": null, "resourceStatus": null}))
         .await;
+    let rest = ["cm2", "cm3"].map(|name| config_map(name, json!({})));
+    world.edit_work("w", workload(rest)).await;
+    world.hub_tap.fail(|method, path| {
+        let status = method == "PATCH" && path.ends_with("/status");
+        status.then_some(tap::Fault::Refused(403, "Forbidden", "not yet"))
+    });
     world.spoke_tap.clear();
     let agent = start(world.deps.clone());
-    world.settled("w").await;
+    world.polls(3).await;
     let deletes = world
         .spoke_tap
         .writes()
@@ -170,6 +176,15 @@ async fn nothing_is_removed_before_the_first_apply() {
         .filter(|(method, _)| method == "DELETE");
     assert_eq!(deletes.count(), 0);
     assert_eq!(world.get(cm("cm1")).await.unwrap()["metadata"]["uid"], uid);
+    assert_eq!(
+        world.recorded("w").await.len(),
+        3,
+        "what is not removed is not forgotten"
+    );
+
+    // Once the hub says that this spec was applied, it counts.
+    world.hub_tap.heal();
+    world.object(cm("cm1"), |object| object.is_none()).await;
     World { agent, ..world }.end().await;
 }
 
@@ -287,5 +302,77 @@ async fn a_deleted_record_of_a_wanted_work_comes_back() {
         uid.is_some_and(|uid| uid.as_str() == new.metadata.uid.as_deref())
     };
     world.object(cm("cm1"), owned).await;
+    world.end().await;
+}
+
+#[actix::test]
+async fn nothing_is_removed_while_a_manifest_cannot_be_resolved() {
+    let world = World::start().await;
+    world.create_work("w", three()).await;
+    world.settled("w").await;
+    let [widget, crd] = [0, 1].map(|at| crd_and_object()["workload"]["manifests"][at].clone());
+    world
+        .edit_work("w", workload([config_map("cm1", json!({})), widget]))
+        .await;
+    world
+        .work("w", |work| current(work, WORK_APPLIED, "False"))
+        .await;
+    world.polls(3).await;
+    assert!(
+        world.get(cm("cm2")).await.is_some(),
+        "the unknown kind may be a rename of it"
+    );
+    assert_eq!(world.recorded("w").await.len(), 3);
+
+    let _: Value = world.spoke.create(CRD, &crd).await.unwrap();
+    world.settled("w").await;
+    world.object(cm("cm2"), |object| object.is_none()).await;
+    let names = ["configmaps/cm1", "guestbooks/guestbook1"];
+    eventually(|| world.recorded("w"), |recorded| recorded == &names).await;
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_deletion_asks_a_silent_cluster_once_a_pass() {
+    let world = World::start().await;
+    world.create_work("w", three()).await;
+    world.settled("w").await;
+    world
+        .spoke_tap
+        .fail(|_, path| path.contains("/configmaps/").then_some(tap::Fault::Silent));
+    let begin = tokio::time::Instant::now();
+    world.delete_work("w").await;
+    let deleting = |work: &ManifestWork| current(work, WORK_DELETING, "True");
+    // A pass of the polls may be on its way: its limit, and that of one request of the deletion.
+    world
+        .work_within(Duration::from_secs(80), "w", deleting)
+        .await;
+    assert!(
+        begin.elapsed() < Duration::from_secs(70),
+        "{:?}",
+        begin.elapsed()
+    );
+    world.spoke_tap.heal();
+    world.work_gone_within(Duration::from_secs(90), "w").await;
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_work_replaced_at_once_is_applied_by_a_new_actor() {
+    let world = World::start().await;
+    for round in 0..5 {
+        let n = round.to_string();
+        let work = world
+            .create_work("w", workload([config_map("cm1", json!({ "n": n }))]))
+            .await;
+        let settled = world.settled("w").await;
+        assert_eq!(settled.metadata.uid, work.metadata.uid);
+        assert_eq!(world.get(cm("cm1")).await.unwrap()["data"]["n"], n.as_str());
+        // Forced away, so that it goes and comes back in one breath.
+        world
+            .patch_work("w", json!({"metadata": {"finalizers": null}}))
+            .await;
+        world.delete_work("w").await;
+    }
     world.end().await;
 }

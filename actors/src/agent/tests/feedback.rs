@@ -6,12 +6,13 @@ use serde_json::{Value, json};
 use super::*;
 
 fn config(group: &str, resource: &str, name: &str, rules: Value) -> Value {
-    json!({
+    let mut config = json!({
         "resourceIdentifier": {
             "group": group, "resource": resource, "namespace": "ns1", "name": name,
         },
-        "feedbackRules": rules,
-    })
+    });
+    config["feedbackRules"] = rules;
+    config
 }
 
 fn well_known() -> Value {

@@ -439,10 +439,12 @@ fn workload(manifests: impl Into<Vec<Value>>) -> Value {
 }
 
 fn config_map(name: &str, data: Value) -> Value {
-    json!({
+    let mut object = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"namespace": "ns1", "name": name}, "data": data,
-    })
+        "metadata": {"namespace": "ns1", "name": name},
+    });
+    object["data"] = data;
+    object
 }
 
 fn deployment(name: &str) -> Value {

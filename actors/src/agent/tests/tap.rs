@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use http::{Method, Request, Response};
 use kube::Client;
@@ -13,6 +14,8 @@ use serde_json::json;
 pub(super) enum Fault {
     /// The connection breaks.
     Broken,
+    /// The request takes this long.
+    Slow(Duration),
     /// The server never answers.
     Silent,
     /// The server answers with this status and text.
@@ -24,6 +27,9 @@ type Rule = Box<dyn FnMut(&Method, &str) -> Option<Fault> + Send>;
 #[derive(Default)]
 struct State {
     requests: Vec<(Method, String)>,
+    answers: BTreeMap<u16, usize>,
+    under_way: usize,
+    most_at_once: usize,
     rule: Option<Rule>,
 }
 
@@ -70,7 +76,8 @@ impl Tap {
             fault
         };
         match fault {
-            None => Ok(self.client.send(request).await?),
+            None => self.forward(request, Duration::ZERO).await,
+            Some(Fault::Slow(delay)) => self.forward(request, delay).await,
             Some(Fault::Broken) => Err("connection reset by test".into()),
             Some(Fault::Silent) => std::future::pending().await,
             Some(Fault::Refused(code, reason, message)) => {
@@ -82,6 +89,35 @@ impl Tap {
                 Ok(Response::builder().status(code).body(body)?)
             }
         }
+    }
+
+    async fn forward(
+        &self,
+        request: Request<Body>,
+        delay: Duration,
+    ) -> Result<Response<Body>, tower::BoxError> {
+        {
+            let mut state = self.lock();
+            state.under_way += 1;
+            state.most_at_once = state.most_at_once.max(state.under_way);
+        }
+        tokio::time::sleep(delay).await;
+        let answer = self.client.send(request).await;
+        let mut state = self.lock();
+        state.under_way -= 1;
+        let answer = answer?;
+        *state.answers.entry(answer.status().as_u16()).or_default() += 1;
+        Ok(answer)
+    }
+
+    /// Answers with this HTTP status so far.
+    pub(super) fn answers(&self, code: u16) -> usize {
+        self.lock().answers.get(&code).copied().unwrap_or_default()
+    }
+
+    /// Most requests that were under way at one time.
+    pub(super) fn most_at_once(&self) -> usize {
+        self.lock().most_at_once
     }
 
     /// Decides about requests from now on.

@@ -299,7 +299,7 @@ async fn a_silent_cluster_costs_one_request_a_pass() {
 }
 
 #[actix::test]
-async fn a_server_that_asks_for_rest_gets_it() {
+async fn a_refused_manifest_is_tried_at_a_growing_pace() {
     let world = World::with(|settings| settings.poll_interval = Duration::from_secs(3_600)).await;
     world.spoke_tap.fail(|method, path| {
         let forbidden = method == "POST" && path.ends_with("/configmaps");
@@ -403,5 +403,72 @@ async fn a_spec_that_cannot_be_read_is_told_and_others_go_on() {
         world.get(cm("good")).await.is_some(),
         "nothing is removed for it"
     );
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_type_that_goes_and_comes_back_is_followed() {
+    let world = World::start().await;
+    let [object, crd] =
+        [0, 1].map(|at| super::apply::crd_and_object()["workload"]["manifests"][at].clone());
+    let created: Value = world.spoke.create(super::apply::CRD, &crd).await.unwrap();
+    world.create_work("w", workload([object])).await;
+    world.settled("w").await;
+
+    let uid = created["metadata"]["uid"].as_str().unwrap();
+    world.spoke.delete(super::apply::CRD, uid).await.unwrap();
+    let work = world
+        .work("w", |work| current(work, WORK_APPLIED, "False"))
+        .await;
+    let text = "Failed to apply manifest: the server doesn't have a resource type \"Guestbook\"";
+    world
+        .work("w", |work| message(work, 0, WORK_APPLIED) == text)
+        .await;
+    assert_ne!(manifests(&work, WORK_AVAILABLE), ["True"]);
+
+    let _: Value = world.spoke.create(super::apply::CRD, &crd).await.unwrap();
+    world.settled("w").await;
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_manifest_removed_right_after_creation_leaves_nothing_behind() {
+    let world = World::start().await;
+    for round in 0..20 {
+        let name = format!("w{round}");
+        let (a, b) = (format!("a{round}"), format!("b{round}"));
+        let objects = [&a, &b].map(|name| config_map(name, json!({})));
+        world.create_work(&name, workload(objects)).await;
+        tokio::time::sleep(Duration::from_millis(round)).await;
+        world
+            .edit_work(&name, workload([config_map(&b, json!({}))]))
+            .await;
+        world.settled(&name).await;
+        world.object(cm(&a), |object| object.is_none()).await;
+        let only_b = [format!("configmaps/{b}")];
+        eventually(|| world.recorded(&name), |names| *names == only_b).await;
+    }
+    world.end().await;
+}
+
+#[actix::test]
+async fn many_works_at_once_meet_no_conflicts_and_stay_within_the_workers() {
+    let world = World::with(|settings| settings.workers = 3).await;
+    world
+        .spoke_tap
+        .fail(|_, _| Some(Fault::Slow(Duration::from_millis(5))));
+    for n in 0..100 {
+        let name = format!("w{n}");
+        world
+            .create_work(&name, workload([config_map(&name, json!({"n": "0"}))]))
+            .await;
+    }
+    for n in 0..100 {
+        world.settled(&format!("w{n}")).await;
+    }
+    let conflicts = world.hub_tap.answers(409);
+    assert!(conflicts <= 1, "{conflicts} conflicts in 100 works");
+    let most = world.spoke_tap.most_at_once();
+    assert_eq!(most, 3);
     world.end().await;
 }
