@@ -670,10 +670,15 @@ async fn a_strategy_that_is_not_carried_out_writes_nothing_and_says_so() {
     let hub = Hub::start(2).await;
     hub.place("all", json!({})).await;
     let refs = json!([{"name": "all", "rolloutStrategy": {"type": "Progressive"}}]);
-    hub.create_set("web", &[], json!({ "placementRefs": refs })).await;
+    hub.create_set("web", &[], json!({ "placementRefs": refs }))
+        .await;
     let message = eventually("the status says so", || async {
         let status = hub.status("web").await;
-        if status.message.contains("not supported") { Ok(status.message) } else { Err(status) }
+        if status.message.contains("not supported") {
+            Ok(status.message)
+        } else {
+            Err(status)
+        }
     })
     .await;
     assert!(
@@ -684,7 +689,8 @@ async fn a_strategy_that_is_not_carried_out_writes_nothing_and_says_so() {
         "{message}"
     );
     assert!(hub.all_works().await.is_empty());
-    hub.patch_set("web", json!({"spec": {"placementRefs": [{"name": "all"}]}})).await;
+    hub.patch_set("web", json!({"spec": {"placementRefs": [{"name": "all"}]}}))
+        .await;
     hub.works_are_in(&["c1", "c2"]).await;
     hub.stop().await;
 }

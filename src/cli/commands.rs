@@ -20,12 +20,13 @@ pub(super) fn serve(sources: &Sources, roles: Roles, given: Option<Settings>) ->
         Err(error) => return fail(FAILED, &error),
     };
     runtime::block_on(async move {
+        let stop = runtime::stop_signal();
         let running = match Runtime::start(&settings, roles, Some(telemetry)).await {
             Ok(running) => running,
             Err(error) => return fail(FAILED, &error),
         };
         info!(?roles, "muster is up");
-        let signal = runtime::stop_signal().await;
+        let signal = stop.await;
         info!(signal, "stopping");
         let left = running.stop().await;
         if left.is_empty() {

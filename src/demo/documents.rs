@@ -152,10 +152,11 @@ pub(super) async fn apply(client: &Client, objects: &[DynamicObject]) -> Result<
             what: what.clone(),
             source,
         };
-        let gvk = GroupVersionKind::try_from(&types).map_err(|error| DocumentError::ApiVersion {
-            what: what.clone(),
-            reason: error.to_string(),
-        })?;
+        let gvk =
+            GroupVersionKind::try_from(&types).map_err(|error| DocumentError::ApiVersion {
+                what: what.clone(),
+                reason: error.to_string(),
+            })?;
         let (resource, capabilities) =
             discovery::pinned_kind(client, &gvk).await.map_err(&fault)?;
         let api: Api<DynamicObject> = if capabilities.scope == Scope::Namespaced {

@@ -202,8 +202,11 @@ impl Runtime {
         settings: &Settings,
     ) -> impl Future<Output = ()> + Send + 'static {
         let crds = settings.hub.api == HubApi::Kubeconfig && settings.hub.install_crds;
-        let clusters =
-            if settings.hub.resolves_placements() { settings.clusters.clone() } else { Vec::new() };
+        let clusters = if settings.hub.resolves_placements() {
+            settings.clusters.clone()
+        } else {
+            Vec::new()
+        };
         let (health, shutdown) = (self.health.stream("hub/clusters"), self.shutdown.clone());
         async move {
             if crds {
@@ -212,7 +215,8 @@ impl Runtime {
             }
             let mut backoff = Backoff::new(BackoffPolicy::REQUEST);
             for cluster in clusters {
-                while let Err(error) = register_cluster(&client, &cluster.name, &cluster.labels).await
+                while let Err(error) =
+                    register_cluster(&client, &cluster.name, &cluster.labels).await
                 {
                     health.failing(format_args!("failed to register {}: {error}", cluster.name));
                     let delay = backoff.failed();

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use muster_apiserver::{SimulatorOptions, WorkloadSimulator};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
 
 use crate::support::muster::{Muster, hub_kubeconfig};
-use crate::support::{
-    Backend, Cluster, OwnCluster, Servers, Story, World, eventually, kubectl_at,
-};
+use crate::support::{Backend, OwnCluster, Servers, Story, World, eventually, kubectl_at};
 
 pub(crate) fn stories() -> Vec<Story> {
     let mut stories = on_each_backend![
@@ -53,7 +53,13 @@ impl Fleet {
             hub_section.replace("DATA", &data.display().to_string()),
         );
         let muster = Muster::start(dir.path(), "run", &config).await?;
-        Ok(Self { muster, kubectl, hub: hub_kubeconfig(&data), _api_server: None, _dir: dir })
+        Ok(Self {
+            muster,
+            kubectl,
+            hub: hub_kubeconfig(&data),
+            _api_server: None,
+            _dir: dir,
+        })
     }
 
     /// With the hub that the backend of the story has: muster's own, or a Kubernetes API server.
@@ -69,7 +75,11 @@ impl Fleet {
             hub.display()
         );
         let fleet = Self::start(kubectl, &section, clusters).await?;
-        Ok(Self { hub, _api_server: Some(api_server), ..fleet })
+        Ok(Self {
+            hub,
+            _api_server: Some(api_server),
+            ..fleet
+        })
     }
 
     async fn kubectl(&self, args: &[&str]) -> Result<String> {
@@ -77,7 +87,14 @@ impl Fleet {
     }
 
     async fn create(&self, object: &Value) -> Result<()> {
-        kubectl_at(&self.kubectl, &self.hub, &["create", "-f", "-"], &object.to_string()).await?.ok()?;
+        kubectl_at(
+            &self.kubectl,
+            &self.hub,
+            &["create", "-f", "-"],
+            &object.to_string(),
+        )
+        .await?
+        .ok()?;
         Ok(())
     }
 
@@ -139,56 +156,100 @@ fn config_map(name: &str) -> Value {
 }
 
 fn cluster_section(name: &str, kubeconfig: &Path) -> String {
-    format!("[[clusters]]\nname = \"{name}\"\nkubeconfig = \"{}\"", kubeconfig.display())
+    format!(
+        "[[clusters]]\nname = \"{name}\"\nkubeconfig = \"{}\"",
+        kubeconfig.display()
+    )
 }
 
-/// Sets the status of the Deployment, as a controller of the cluster would; the API servers of
-/// stories have none.
-async fn report(spoke: &Cluster, ready: u32) -> Result<()> {
-    let status = json!({"status": {"replicas": 3, "readyReplicas": ready, "availableReplicas": ready}});
-    let patch = ["patch", "deployment", "web", "--subresource=status", "--type=merge", "-p"];
-    let status = status.to_string();
-    spoke.kubectl(&[&patch[..], &[&status]].concat()).await?.ok()?;
-    Ok(())
-}
+/// The demo's own objects, as a user would create them.
+const SAMPLE: &str = include_str!("../../src/demo/sample.yaml");
 
 async fn values_of_a_real_and_a_simulated_cluster_reach_the_set(world: World) -> Result<()> {
     let spoke = world.own_cluster().await?;
     let spoke = spoke.cluster();
+    // The API servers of stories have no controllers: these make the Deployment progress and let
+    // namespaces end.
+    let options = SimulatorOptions {
+        pace: Duration::from_millis(50),
+        ..Default::default()
+    };
+    let stop = CancellationToken::new();
+    let workloads = WorkloadSimulator::new(spoke.client(), options);
+    tokio::spawn(workloads.run(stop.clone()));
+    let _stop = stop.drop_guard();
+
     let fleet = Fleet::on(&world, &cluster_section("edge", spoke.kubeconfig())).await?;
-    fleet.create(&placement()).await?;
-    fleet.create(&set(&json!([deployment(3), config_map("cm")]))).await?;
-    eventually(LIMIT, "the Deployment to be on the cluster", || async {
-        spoke.kubectl(&["get", "deployment", "web"]).await?.ok()
-    })
-    .await?;
-    for ready in [1, 3] {
-        report(spoke, ready).await?;
-        let sum = (3 + ready).to_string();
-        eventually(LIMIT, &format!("ReadyReplicas to add up to {sum}"), || async {
-            let values = fleet
-                .kubectl(&["get", "mwrs", "web", "-o", "jsonpath={.status.feedback[0].values}"])
-                .await?;
-            let values: Value = serde_json::from_str(&values)?;
-            let find = |name: &str| values.as_array()?.iter().find(|v| v["name"] == name).cloned();
-            let ready = find("ReadyReplicas").unwrap_or_default();
-            ensure!(ready["sum"].to_string() == sum && ready["clusters"] == 2, "{values}");
-            let image = find("image").unwrap_or_default();
-            ensure!(image["counts"] == json!([{"value": "example/web:1", "count": 2}]), "{values}");
-            Ok(())
-        })
-        .await?;
-    }
+    kubectl_at(&fleet.kubectl, &fleet.hub, &["create", "-f", "-"], SAMPLE)
+        .await?
+        .ok()?;
+    let values_are = async |sum: i64, image: &str| {
+        eventually(
+            LIMIT,
+            &format!("ReadyReplicas to add up to {sum}"),
+            || async {
+                let values = fleet
+                    .kubectl(&[
+                        "get",
+                        "mwrs",
+                        "hello",
+                        "-o",
+                        "jsonpath={.status.feedback[0].values}",
+                    ])
+                    .await?;
+                let values: Value = serde_json::from_str(&values)?;
+                let of = |name: &str| {
+                    let all = values.as_array().map(Vec::as_slice).unwrap_or_default();
+                    all.iter()
+                        .find(|value| value["name"] == name)
+                        .cloned()
+                        .unwrap_or_default()
+                };
+                let ready = of("ReadyReplicas");
+                ensure!(ready["sum"] == sum && ready["clusters"] == 2, "{values}");
+                ensure!(
+                    of("Rollout")["counts"] == json!([{"value": image, "count": 2}]),
+                    "{values}"
+                );
+                Ok(())
+            },
+        )
+        .await
+    };
+    values_are(10, "NewReplicaSetAvailable").await?;
     fleet
-        .kubectl(&["wait", "mwrs/web", "--for=condition=Ready", "--timeout=60s"])
+        .kubectl(&[
+            "wait",
+            "mwrs/hello",
+            "--for=condition=Ready",
+            "--timeout=60s",
+        ])
         .await?;
-    let line = fleet.kubectl(&["get", "mwrs", "web", "--no-headers"]).await?;
+    let line = fleet
+        .kubectl(&["get", "mwrs", "hello", "--no-headers"])
+        .await?;
     let columns: Vec<&str> = line.split_whitespace().take(6).collect();
-    ensure!(columns == ["web", "AsExpected", "True", "AsExpected", "True", "Ready"], "{line}");
-    ensure!(line.contains("ManifestWorks available in 2/2 clusters"), "{line}");
+    ensure!(
+        columns == ["hello", "AsExpected", "True", "AsExpected", "True", "Ready"],
+        "{line}"
+    );
+    ensure!(
+        line.contains("ManifestWorks available in 2/2 clusters"),
+        "{line}"
+    );
+
+    // A changed template reaches both, and the values follow.
+    let scale = r#"[{"op": "replace", "path": "/spec/manifestWorkTemplate/workload/manifests/2/spec/replicas", "value": 2}]"#;
+    fleet
+        .kubectl(&["patch", "mwrs", "hello", "--type=json", "-p", scale])
+        .await?;
+    values_are(4, "NewReplicaSetAvailable").await?;
 
     // What the agent leaves on the cluster.
-    let record = spoke.kubectl(&["get", "appliedmanifestworks", "-o", "json"]).await?.ok()?;
+    let record = spoke
+        .kubectl(&["get", "appliedmanifestworks", "-o", "json"])
+        .await?
+        .ok()?;
     let record: Value = serde_json::from_str(&record)?;
     let record = &record["items"][0];
     let resources: Vec<&str> = record["status"]["appliedResources"]
@@ -197,17 +258,28 @@ async fn values_of_a_real_and_a_simulated_cluster_reach_the_set(world: World) ->
         .flatten()
         .filter_map(|resource| resource["resource"].as_str())
         .collect();
-    ensure!(resources == ["configmaps", "deployments"], "{record}");
-    let live = spoke.kubectl(&["get", "configmap", "cm", "-o", "json"]).await?.ok()?;
-    let live: Value = serde_json::from_str(&live)?;
+    ensure!(
+        resources == ["configmaps", "namespaces", "deployments"],
+        "{record}"
+    );
+    let live = ["get", "configmap", "greeting", "-n", "hello", "-o", "json"];
+    let live: Value = serde_json::from_str(&spoke.kubectl(&live).await?.ok()?)?;
     let owner = &live["metadata"]["ownerReferences"][0];
-    ensure!(owner["kind"] == "AppliedManifestWork" && owner["uid"] == record["metadata"]["uid"], "{live}");
+    ensure!(
+        owner["kind"] == "AppliedManifestWork" && owner["uid"] == record["metadata"]["uid"],
+        "{live}"
+    );
 
-    fleet.kubectl(&["delete", "mwrs", "web", "--timeout=60s"]).await?;
+    fleet
+        .kubectl(&["delete", "mwrs", "hello", "--timeout=60s"])
+        .await?;
     eventually(LIMIT, "the cluster to be empty again", || async {
-        let left = spoke
-            .kubectl(&["get", "deployments,appliedmanifestworks,configmaps/cm", "--ignore-not-found"])
-            .await?;
+        let everything = [
+            "get",
+            "namespace/hello,appliedmanifestworks",
+            "--ignore-not-found",
+        ];
+        let left = spoke.kubectl(&everything).await?;
         ensure!(left.stdout.is_empty(), "{}", left.stdout);
         Ok(())
     })
@@ -232,20 +304,42 @@ async fn one_bad_manifest_stops_nothing_else(world: World) -> Result<()> {
         let state = |ordinal: usize, kind: &str| {
             let all = manifests[ordinal]["conditions"].as_array()?;
             let found = all.iter().find(|condition| condition["type"] == kind)?;
-            Some((found["status"].clone(), found["message"].as_str()?.to_owned()))
+            Some((
+                found["status"].clone(),
+                found["message"].as_str()?.to_owned(),
+            ))
         };
-        let told = (state(0, "Applied"), state(1, "StatusFeedbackSynced"), state(2, "Applied"));
+        let told = (
+            state(0, "Applied"),
+            state(1, "StatusFeedbackSynced"),
+            state(2, "Applied"),
+        );
         let (Some(unknown), Some(feedback), Some(config_map)) = told else {
             anyhow::bail!("{manifests}");
         };
-        ensure!(unknown.0 == "False" && unknown.1.contains("the server doesn't have a resource type \"Nothing\""), "{unknown:?}");
-        ensure!(feedback.0 == "False" && feedback.1.contains("bad"), "{feedback:?}");
+        ensure!(
+            unknown.0 == "False"
+                && unknown
+                    .1
+                    .contains("the server doesn't have a resource type \"Nothing\""),
+            "{unknown:?}"
+        );
+        ensure!(
+            feedback.0 == "False" && feedback.1.contains("bad"),
+            "{feedback:?}"
+        );
         ensure!(config_map.0 == "True", "{config_map:?}");
         Ok(manifests)
     })
     .await?;
-    let values = manifests[1]["statusFeedback"]["values"].as_array().cloned().unwrap_or_default();
-    ensure!(values.iter().any(|v| v["name"] == "image"), "the good values come: {values:?}");
+    let values = manifests[1]["statusFeedback"]["values"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    ensure!(
+        values.iter().any(|v| v["name"] == "image"),
+        "the good values come: {values:?}"
+    );
     fleet.muster.kill().await
 }
 
@@ -263,19 +357,35 @@ async fn a_cluster_that_is_away_says_so_and_others_go_on(world: World) -> Result
     fleet.create(&placement()).await?;
     fleet.create(&set(&json!([config_map("cm")]))).await?;
     eventually(LIMIT, "the other cluster to be available", || async {
-        let message =
-            fleet.kubectl(&["get", "mwrs", "web", "-o", "jsonpath={.status.message}"]).await?;
-        ensure!(message == "ManifestWorks available in 1/2 clusters", "{message}");
+        let message = fleet
+            .kubectl(&["get", "mwrs", "web", "-o", "jsonpath={.status.message}"])
+            .await?;
+        ensure!(
+            message == "ManifestWorks available in 1/2 clusters",
+            "{message}"
+        );
         Ok(())
     })
     .await?;
-    eventually(LIMIT, "the work of the cluster that is away to say so", || async {
-        let work = fleet.work("away").await?;
-        let conditions = work["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let applied = conditions.iter().find(|condition| condition["type"] == "Applied");
-        ensure!(applied.is_some_and(|applied| applied["status"] == "False"), "{conditions:?}");
-        Ok(())
-    })
+    eventually(
+        LIMIT,
+        "the work of the cluster that is away to say so",
+        || async {
+            let work = fleet.work("away").await?;
+            let conditions = work["status"]["conditions"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
+            let applied = conditions
+                .iter()
+                .find(|condition| condition["type"] == "Applied");
+            ensure!(
+                applied.is_some_and(|applied| applied["status"] == "False"),
+                "{conditions:?}"
+            );
+            Ok(())
+        },
+    )
     .await?;
     let (code, reasons) = fleet.muster.get("/readyz").await?;
     ensure!(code == 503 && reasons.contains("away"), "{code} {reasons}");
@@ -286,21 +396,53 @@ async fn kubectl_drives_the_embedded_hub(servers: Arc<Servers>) -> Result<()> {
     let fleet = Fleet::start(servers.kubectl()?, EMBEDDED, "").await?;
     fleet.create(&placement()).await?;
     fleet.create(&set(&json!([deployment(2)]))).await?;
-    fleet.kubectl(&["wait", "mwrs/web", "--for=condition=Ready", "--timeout=60s"]).await?;
+    fleet
+        .kubectl(&["wait", "mwrs/web", "--for=condition=Ready", "--timeout=60s"])
+        .await?;
     let table = fleet.kubectl(&["get", "mwrs", "-o", "wide"]).await?;
-    let header: Vec<&str> = table.lines().next().unwrap_or("").split_whitespace().collect();
+    let header: Vec<&str> = table
+        .lines()
+        .next()
+        .unwrap_or("")
+        .split_whitespace()
+        .collect();
     ensure!(
         header
-            == ["NAME", "PLACEMENT", "FOUND", "MANIFESTWORKS", "APPLIED", "STATUS", "READY", "TOTAL",
-                "AVAILABLE", "PROGRESSING", "DEGRADED", "AGE"],
+            == [
+                "NAME",
+                "PLACEMENT",
+                "FOUND",
+                "MANIFESTWORKS",
+                "APPLIED",
+                "STATUS",
+                "READY",
+                "TOTAL",
+                "AVAILABLE",
+                "PROGRESSING",
+                "DEGRADED",
+                "AGE"
+            ],
         "{table}"
     );
-    let placements = fleet.kubectl(&["get", "placements", "--no-headers"]).await?;
+    let placements = fleet
+        .kubectl(&["get", "placements", "--no-headers"])
+        .await?;
     let columns: Vec<&str> = placements.split_whitespace().collect();
-    ensure!(columns[..4] == ["all", "True", "AllDecisionsScheduled", "1"], "{placements}");
-    fleet.kubectl(&["delete", "mwrs", "web", "--timeout=60s"]).await?;
+    ensure!(
+        columns[..4] == ["all", "True", "AllDecisionsScheduled", "1"],
+        "{placements}"
+    );
+    fleet
+        .kubectl(&["delete", "mwrs", "web", "--timeout=60s"])
+        .await?;
     eventually(LIMIT, "no work to be left", || async {
-        let left = kubectl_at(&fleet.kubectl, &fleet.hub, &["get", "manifestworks", "-A"], "").await?;
+        let left = kubectl_at(
+            &fleet.kubectl,
+            &fleet.hub,
+            &["get", "manifestworks", "-A"],
+            "",
+        )
+        .await?;
         ensure!(left.stdout.is_empty(), "{}", left.stdout);
         Ok(())
     })
@@ -320,7 +462,9 @@ async fn a_killed_hub_loses_nothing_that_was_acknowledged(servers: Arc<Servers>)
     let kubectl = servers.kubectl()?;
     let muster = Muster::start(dir.path(), "run", &config).await?;
     for object in [placement(), set(&json!([config_map("cm")]))] {
-        kubectl_at(&kubectl, &hub, &["create", "-f", "-"], &object.to_string()).await?.ok()?;
+        kubectl_at(&kubectl, &hub, &["create", "-f", "-"], &object.to_string())
+            .await?
+            .ok()?;
     }
     let identity = async || {
         let args = ["get", "mwrs", "web", "-o", "jsonpath={.metadata.uid}"];
@@ -341,39 +485,65 @@ async fn probes_and_metrics_tell_how_it_goes(servers: Arc<Servers>) -> Result<()
     let fleet = Fleet::start(servers.kubectl()?, EMBEDDED, "").await?;
     fleet.create(&placement()).await?;
     fleet.create(&set(&json!([config_map("cm")]))).await?;
-    fleet.kubectl(&["wait", "mwrs/web", "--for=condition=Ready", "--timeout=60s"]).await?;
+    fleet
+        .kubectl(&["wait", "mwrs/web", "--for=condition=Ready", "--timeout=60s"])
+        .await?;
     ensure!(fleet.muster.get("/healthz").await? == (200, "ok\n".to_owned()));
     ensure!(fleet.muster.get("/readyz").await? == (200, "ok\n".to_owned()));
     let (code, actors) = fleet.muster.get("/debug/actors").await?;
     let actors: Value = serde_json::from_str(&actors)?;
-    let roles: Vec<&str> =
-        actors.as_array().into_iter().flatten().filter_map(|actor| actor["role"].as_str()).collect();
-    for role in ["ReplicaSets", "ReplicaSetAggregator", "PlacementResolver", "ClusterAgent", "ManifestWork"] {
+    let roles: Vec<&str> = actors
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|actor| actor["role"].as_str())
+        .collect();
+    for role in [
+        "ReplicaSets",
+        "ReplicaSetAggregator",
+        "PlacementResolver",
+        "ClusterAgent",
+        "ManifestWork",
+    ] {
         ensure!(code == 200 && roles.contains(&role), "no {role}: {actors}");
     }
     let (_, metrics) = fleet.muster.get("/metrics").await?;
-    for metric in ["muster_mwrs_work_writes_total", "muster_mwrs_status_patches_total", "muster_actors"] {
+    for metric in [
+        "muster_mwrs_work_writes_total",
+        "muster_mwrs_status_patches_total",
+        "muster_actors",
+    ] {
         ensure!(metrics.contains(metric), "no {metric}:\n{metrics}");
     }
     fleet.muster.kill().await
 }
 
-async fn bad_works_are_refused_at_the_door_of_the_embedded_hub(servers: Arc<Servers>) -> Result<()> {
+async fn bad_works_are_refused_at_the_door_of_the_embedded_hub(
+    servers: Arc<Servers>,
+) -> Result<()> {
     let fleet = Fleet::start(servers.kubectl()?, EMBEDDED, "").await?;
     let work = |manifests: Value| {
         json!({"apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
             "metadata": {"namespace": "simulated", "name": "w"},
             "spec": {"workload": {"manifests": manifests}}})
     };
-    let nameless = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "x-"}});
+    let nameless =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "x-"}});
     for (manifests, text) in [
         (json!([]), "manifests should not be empty"),
         (json!([nameless]), "must"),
-        (json!([config_map("a"), config_map("a")]), "duplicate manifest for resource default/a"),
+        (
+            json!([config_map("a"), config_map("a")]),
+            "duplicate manifest for resource default/a",
+        ),
     ] {
         let object = work(manifests).to_string();
-        let refused = kubectl_at(&fleet.kubectl, &fleet.hub, &["create", "-f", "-"], &object).await?;
-        ensure!(refused.code == Some(1) && refused.stderr.contains(text), "{refused:?}");
+        let refused =
+            kubectl_at(&fleet.kubectl, &fleet.hub, &["create", "-f", "-"], &object).await?;
+        ensure!(
+            refused.code == Some(1) && refused.stderr.contains(text),
+            "{refused:?}"
+        );
     }
     fleet.muster.kill().await
 }

@@ -76,6 +76,7 @@ async fn a_deployment_rolls_out_replica_by_replica() {
     api.create(&PostParams::default(), &deployment)
         .await
         .unwrap();
+    let created = tokio::time::Instant::now();
     let mut ready = Vec::new();
     while let Some(event) = events.try_next().await.unwrap() {
         let (WatchEvent::Added(d) | WatchEvent::Modified(d)) = event else {
@@ -90,6 +91,10 @@ async fn a_deployment_rolls_out_replica_by_replica() {
         }
     }
     assert_eq!(ready, [0, 0, 1, 2, 3, 3]);
+    assert!(
+        created.elapsed() >= Duration::from_secs(3),
+        "each replica takes its time"
+    );
     // A new template takes the same way.
     let patch = Patch::Strategic(json!({"spec": {"template": {"spec": {
         "containers": [{"name": "c", "image": "i:2"}],

@@ -164,17 +164,24 @@ async fn drive(
             Next::Paced(status) => (pace, status),
             Next::After(delay, status) => (delay, status),
         };
-        tokio::select! {
-            biased;
-            changed = objects.changed() => {
-                if changed.is_err() {
-                    return;
+        let due = tokio::time::Instant::now() + delay;
+        let superseded = loop {
+            tokio::select! {
+                biased;
+                changed = objects.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    // The echo of the last write is no news, and must not cut the wait short.
+                    if newest(&mut current, &mut objects) {
+                        break true;
+                    }
                 }
-                if newest(&mut current, &mut objects) {
-                    continue;
-                }
+                () = tokio::time::sleep_until(due) => break false,
             }
-            () = tokio::time::sleep(delay) => {}
+        };
+        if superseded {
+            continue;
         }
         match write(&api, &current, status).await {
             Ok(written) => {
