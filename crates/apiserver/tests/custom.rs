@@ -231,7 +231,7 @@ async fn updates_need_a_resource_version() {
     assert_eq!(status.code, 422);
     assert!(
         status.message.ends_with(
-            "metadata.resourceVersion: Invalid value: 0x0: must be specified for an update"
+            "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
         ),
         "{}",
         status.message

@@ -18,8 +18,9 @@ use super::path::{self, ResourcePath, Target};
 use super::query::Query;
 use crate::discovery;
 use crate::openapi;
+use crate::registry::Types;
 use crate::server::Inner;
-use crate::status::{ApiError, ApiResult};
+use crate::status::{ApiError, ApiResult, NO_SUCH_PAGE};
 use crate::strategy::Part;
 use crate::table;
 use crate::verbs::call::{Answer, Call, Outcome};
@@ -92,7 +93,7 @@ where
         .filter(|d| d.version(&path.version).is_some())
         .filter(|d| d.namespaced || path.namespace.is_none())
         .cloned()
-        .ok_or_else(ApiError::no_such_path)?;
+        .ok_or_else(|| no_such_resource(&types, &path.group))?;
     let form = negotiate::accepted(&parts.headers)?;
     let body = collect(body).await?;
     let call = Call {
@@ -109,7 +110,21 @@ where
     if counted {
         call.server.meter.request(verb.name(), &call.def.key);
     }
+    call.check_dry_run(verb.options())?;
     dispatch(verb, call).await
+}
+
+/// Groups of CRDs and unknown groups answer in plain text, as the real server does.
+fn no_such_resource(types: &Types, group: &str) -> ApiError {
+    if types
+        .all
+        .iter()
+        .any(|d| d.group == group && d.builtin.is_some())
+    {
+        ApiError::no_such_path()
+    } else {
+        ApiError::no_such_page()
+    }
 }
 
 async fn collect<B>(body: B) -> ApiResult<Bytes>
@@ -164,6 +179,9 @@ impl Verb {
             Some("status") if version.status => {}
             Some("scale") if version.scale.is_some() => {}
             Some("finalize") if &*call.def.key == crate::builtin::NAMESPACES => {}
+            Some(_) if call.def.builtin.is_none() => {
+                return Err(ApiError::not_found(&call.subject(call.name())));
+            }
             Some(_) => return Err(ApiError::no_such_path()),
         }
         let on_subresource = matches!(verb, Self::Get | Self::Update | Self::Patch);
@@ -171,6 +189,17 @@ impl Verb {
             return Err(not_allowed());
         }
         Ok(verb)
+    }
+
+    /// The kind of the verb's options, for errors about them.
+    fn options(self) -> &'static str {
+        match self {
+            Self::Get | Self::List | Self::Watch => "ListOptions",
+            Self::Create => "CreateOptions",
+            Self::Update => "UpdateOptions",
+            Self::Patch => "PatchOptions",
+            Self::Delete | Self::DeleteCollection => "DeleteOptions",
+        }
     }
 
     fn name(self) -> &'static str {
@@ -279,7 +308,7 @@ fn plain(server: &Inner, target: &Target, form: Form) -> ApiResult<Response<ApiB
     };
     value
         .map(|v| value_response(StatusCode::OK, &v))
-        .ok_or_else(ApiError::no_such_path)
+        .ok_or_else(ApiError::no_such_page)
 }
 
 fn json_response(code: StatusCode, bytes: Bytes) -> Response<ApiBody> {
@@ -317,6 +346,11 @@ fn lines_response(outcome: Outcome) -> Response<ApiBody> {
 
 /// An error as the client gets it.
 pub(crate) fn error_response(error: &ApiError) -> Response<ApiBody> {
+    if error.reason == NO_SUCH_PAGE {
+        let mut response = text_response("404 page not found\n");
+        *response.status_mut() = error.code;
+        return response;
+    }
     let mut response = value_response(error.code, &error.to_value());
     let retry = error
         .details

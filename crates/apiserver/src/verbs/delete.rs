@@ -189,9 +189,8 @@ async fn delete_object(
         let server = &call.server;
         let result = if finished {
             // The last state is what was stored; only the revision tells of the deletion.
-            let last = if object::is_deleting(&old) { new } else { old };
             server
-                .remove(&call.def, &current.key, current.revision, last)
+                .remove(&call.def, &current.key, current.revision, old)
                 .await
         } else {
             server

@@ -88,11 +88,9 @@ pub(crate) fn revision_parameter(call: &Call) -> ApiResult<Option<u64>> {
         return Ok(None);
     };
     text.parse().map(Some).map_err(|_| {
-        list_options_error(&[FieldError::invalid_text(
-            "resourceVersion",
-            &format!("{text:?}"),
-            &format!("strconv.ParseUint: parsing {text:?}: invalid syntax"),
-        )])
+        ApiError::unexpected(format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        ))
     })
 }
 
