@@ -1,12 +1,15 @@
 //! The actors themselves: start, stop, restart, settings.
 
-use actix::Handler;
+use actix::{Handler, StreamHandler};
 use muster_api::constants::WORK_APPLIED;
 use serde_json::{Value, json};
 
 use super::super::ChangeSettings;
+use super::super::Work;
+use super::super::work::RawWork;
 use super::*;
 use crate::supervision::Snapshot;
+use crate::watching::Seen;
 
 async fn snapshot(world: &World) -> Value {
     world.agent.send(Snapshot).await.unwrap()
@@ -41,6 +44,38 @@ impl Handler<ActorOf> for ClusterAgent {
     fn handle(&mut self, ActorOf(name): ActorOf, _: &mut Self::Context) -> Self::Result {
         self.child(&name.into())
     }
+}
+
+/// Steps of the watch, all in one breath.
+#[derive(Debug, actix::Message)]
+#[rtype(result = "()")]
+struct Feed(Vec<Seen<Work>>);
+
+impl Handler<Feed> for ClusterAgent {
+    type Result = ();
+    fn handle(&mut self, Feed(steps): Feed, ctx: &mut Self::Context) {
+        for step in steps {
+            StreamHandler::handle(self, step, ctx);
+        }
+    }
+}
+
+#[actix::test]
+async fn a_work_that_comes_back_while_its_actor_stops_gets_a_new_one() {
+    let world = World::start().await;
+    world
+        .create_work("w", workload([config_map("cm1", json!({}))]))
+        .await;
+    world.settled("w").await;
+    let api: Api<RawWork> = Api::namespaced(world.hub.clone(), CLUSTER);
+    let work = Work::from(api.get("w").await.unwrap());
+    let old = world.agent.send(ActorOf("w")).await.unwrap().unwrap();
+    let steps = vec![Seen::Gone(work.clone()), Seen::Changed(work)];
+    world.agent.send(Feed(steps)).await.unwrap();
+    eventually(|| snapshot(&world), |state| state["works"] == 1).await;
+    let new = world.agent.send(ActorOf("w")).await.unwrap().unwrap();
+    assert!(!old.connected() && new.connected());
+    world.end().await;
 }
 
 #[actix::test]
