@@ -1,12 +1,15 @@
 //! The actors themselves: start, stop, restart, settings.
 
-use actix::Handler;
+use actix::{Handler, StreamHandler};
 use muster_api::constants::WORK_APPLIED;
 use serde_json::{Value, json};
 
 use super::super::ChangeSettings;
+use super::super::Work;
+use super::super::work::RawWork;
 use super::*;
 use crate::supervision::Snapshot;
+use crate::watching::Seen;
 
 async fn snapshot(world: &World) -> Value {
     world.agent.send(Snapshot).await.unwrap()
@@ -41,6 +44,53 @@ impl Handler<ActorOf> for ClusterAgent {
     fn handle(&mut self, ActorOf(name): ActorOf, _: &mut Self::Context) -> Self::Result {
         self.child(&name.into())
     }
+}
+
+/// Steps of the watch, all in one breath.
+#[derive(Debug, actix::Message)]
+#[rtype(result = "()")]
+struct Feed {
+    steps: Vec<Seen<Work>>,
+    then_panic: bool,
+}
+
+impl Feed {
+    fn of(steps: Vec<Seen<Work>>) -> Self {
+        let then_panic = false;
+        Self { steps, then_panic }
+    }
+}
+
+async fn observed(world: &World, name: &str) -> Work {
+    let api: Api<RawWork> = Api::namespaced(world.hub.clone(), CLUSTER);
+    Work::from(api.get(name).await.unwrap())
+}
+
+impl Handler<Feed> for ClusterAgent {
+    type Result = ();
+    fn handle(&mut self, feed: Feed, ctx: &mut Self::Context) {
+        for step in feed.steps {
+            StreamHandler::handle(self, step, ctx);
+        }
+        assert!(!feed.then_panic, "asked to");
+    }
+}
+
+#[actix::test]
+async fn a_work_that_comes_back_while_its_actor_stops_gets_a_new_one() {
+    let world = World::start().await;
+    world
+        .create_work("w", workload([config_map("cm1", json!({}))]))
+        .await;
+    world.settled("w").await;
+    let work = observed(&world, "w").await;
+    let old = world.agent.send(ActorOf("w")).await.unwrap().unwrap();
+    let steps = vec![Seen::Gone(work.clone()), Seen::Changed(work)];
+    world.agent.send(Feed::of(steps)).await.unwrap();
+    eventually(|| snapshot(&world), |state| state["works"] == 1).await;
+    let new = world.agent.send(ActorOf("w")).await.unwrap().unwrap();
+    assert!(!old.connected() && new.connected());
+    world.end().await;
 }
 
 #[actix::test]
@@ -248,5 +298,48 @@ async fn a_panicking_pass_leaves_other_works_alone_and_is_tried_again() {
         .await;
     world.settled("good").await;
     world.settled("bad").await;
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_panic_while_a_work_stops_does_not_strand_it() {
+    let world = World::start().await;
+    world
+        .create_work("w", workload([config_map("cm1", json!({}))]))
+        .await;
+    world.settled("w").await;
+    let old = world.agent.send(ActorOf("w")).await.unwrap().unwrap();
+    let gone_then_panic = Feed {
+        steps: vec![Seen::Gone(observed(&world, "w").await)],
+        then_panic: true,
+    };
+    assert!(world.agent.send(gone_then_panic).await.is_err());
+    // The list finds the work, which needs a new actor.
+    eventually(|| snapshot(&world), |state| state["works"] == 1).await;
+    let new = world.agent.send(ActorOf("w")).await.unwrap().unwrap();
+    assert!(!old.connected() && new.connected());
+    world.end().await;
+}
+
+#[actix::test]
+async fn of_more_states_than_a_mailbox_holds_the_newest_arrives() {
+    let world = World::start().await;
+    world
+        .create_work("w", workload([config_map("cm1", json!({}))]))
+        .await;
+    world.settled("w").await;
+    let work = observed(&world, "w").await;
+    let state = |n: i64| {
+        let mut state = work.clone();
+        state.generation += n;
+        state.resource_version = (1_000_000 + n).to_string().into();
+        Seen::Changed(state)
+    };
+    let steps = (1..=200).map(state).collect();
+    world.agent.send(Feed::of(steps)).await.unwrap();
+    let actor = world.agent.send(ActorOf("w")).await.unwrap().unwrap();
+    let generation = || async { actor.send(Snapshot).await.unwrap()["generation"].clone() };
+    let newest = json!(work.generation + 200);
+    eventually(generation, |generation| *generation == newest).await;
     world.end().await;
 }
