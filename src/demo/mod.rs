@@ -197,11 +197,13 @@ async fn show(
                 changed = true;
             }
             _ = redraw.tick() => {
+                // The sums follow the works by a moment: success is told when nothing moves.
+                let quiet = !changed;
                 if changed {
                     screen.draw(&board.render());
                     changed = false;
                 }
-                if !told && board.everyone_is_there() {
+                if !told && quiet && board.everyone_is_there() {
                     told = true;
                     let (there, _) = board.count();
                     println!("all {there} clusters got there in {:.1?}", begin.elapsed());
