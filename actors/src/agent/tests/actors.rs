@@ -49,14 +49,30 @@ impl Handler<ActorOf> for ClusterAgent {
 /// Steps of the watch, all in one breath.
 #[derive(Debug, actix::Message)]
 #[rtype(result = "()")]
-struct Feed(Vec<Seen<Work>>);
+struct Feed {
+    steps: Vec<Seen<Work>>,
+    then_panic: bool,
+}
+
+impl Feed {
+    fn of(steps: Vec<Seen<Work>>) -> Self {
+        let then_panic = false;
+        Self { steps, then_panic }
+    }
+}
+
+async fn observed(world: &World, name: &str) -> Work {
+    let api: Api<RawWork> = Api::namespaced(world.hub.clone(), CLUSTER);
+    Work::from(api.get(name).await.unwrap())
+}
 
 impl Handler<Feed> for ClusterAgent {
     type Result = ();
-    fn handle(&mut self, Feed(steps): Feed, ctx: &mut Self::Context) {
-        for step in steps {
+    fn handle(&mut self, feed: Feed, ctx: &mut Self::Context) {
+        for step in feed.steps {
             StreamHandler::handle(self, step, ctx);
         }
+        assert!(!feed.then_panic, "asked to");
     }
 }
 
@@ -67,11 +83,10 @@ async fn a_work_that_comes_back_while_its_actor_stops_gets_a_new_one() {
         .create_work("w", workload([config_map("cm1", json!({}))]))
         .await;
     world.settled("w").await;
-    let api: Api<RawWork> = Api::namespaced(world.hub.clone(), CLUSTER);
-    let work = Work::from(api.get("w").await.unwrap());
+    let work = observed(&world, "w").await;
     let old = world.agent.send(ActorOf("w")).await.unwrap().unwrap();
     let steps = vec![Seen::Gone(work.clone()), Seen::Changed(work)];
-    world.agent.send(Feed(steps)).await.unwrap();
+    world.agent.send(Feed::of(steps)).await.unwrap();
     eventually(|| snapshot(&world), |state| state["works"] == 1).await;
     let new = world.agent.send(ActorOf("w")).await.unwrap().unwrap();
     assert!(!old.connected() && new.connected());
@@ -283,5 +298,56 @@ async fn a_panicking_pass_leaves_other_works_alone_and_is_tried_again() {
         .await;
     world.settled("good").await;
     world.settled("bad").await;
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_panic_while_a_work_stops_does_not_strand_it() {
+    let world = World::start().await;
+    world
+        .create_work("w", workload([config_map("cm1", json!({}))]))
+        .await;
+    world.settled("w").await;
+    let old = world.agent.send(ActorOf("w")).await.unwrap().unwrap();
+    let gone_then_panic = Feed {
+        steps: vec![Seen::Gone(observed(&world, "w").await)],
+        then_panic: true,
+    };
+    assert!(world.agent.send(gone_then_panic).await.is_err());
+    // The list finds the work, which needs a new actor.
+    eventually(|| snapshot(&world), |state| state["works"] == 1).await;
+    let new = world.agent.send(ActorOf("w")).await.unwrap().unwrap();
+    assert!(new != old, "not the one that was stopping");
+    let names = ["ClusterAgent/cluster1", "ManifestWork/cluster1/w"];
+    let leftovers = || async { world.deps.registry.leftovers() };
+    eventually(leftovers, |leftovers| *leftovers == names).await;
+    world.end().await;
+}
+
+#[actix::test]
+async fn of_more_states_than_a_mailbox_holds_the_newest_arrives() {
+    let world = World::start().await;
+    world
+        .create_work("w", workload([config_map("cm1", json!({}))]))
+        .await;
+    world.settled("w").await;
+    let work = observed(&world, "w").await;
+    // The hub does not know these states, so it must not hear of them and answer.
+    world.hub_tap.fail(|method, _| {
+        let refused = tap::Fault::Refused(403, "Forbidden", "not now");
+        (method == "PATCH").then_some(refused)
+    });
+    let state = |n: i64| {
+        let mut state = work.clone();
+        state.generation += n;
+        state.resource_version = (1_000_000 + n).to_string().into();
+        Seen::Changed(state)
+    };
+    let steps = (1..=200).map(state).collect();
+    world.agent.send(Feed::of(steps)).await.unwrap();
+    let actor = world.agent.send(ActorOf("w")).await.unwrap().unwrap();
+    let generation = || async { actor.send(Snapshot).await.unwrap()["generation"].clone() };
+    let newest = json!(work.generation + 200);
+    eventually(generation, |generation| *generation == newest).await;
     world.end().await;
 }
