@@ -9,6 +9,13 @@
 //! | R11, R12, C061 | `another_placement_takes_over` |
 //! | C064 | `a_work_of_a_user_with_the_same_name_is_left_alone` |
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::needless_pass_by_value,
+    reason = "helpers of tests fail by panicking and take what reads best"
+)]
+
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::future::Future;

@@ -1,5 +1,6 @@
 //! `muster agent`: the settings of a file, or the flags that OCM's work agent takes.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -76,7 +77,7 @@ impl AgentArgs {
             let cluster = Cluster {
                 name: name.clone(),
                 access,
-                labels: Default::default(),
+                labels: BTreeMap::default(),
             };
             settings.clusters = vec![cluster];
         }

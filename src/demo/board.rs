@@ -21,8 +21,12 @@ pub(super) struct Board {
     works: BTreeMap<String, ManifestWork>,
 }
 
-fn key(namespace: Option<String>, name: String) -> String {
-    format!("{}/{name}", namespace.unwrap_or_default())
+fn key(object: &impl ResourceExt) -> String {
+    format!(
+        "{}/{}",
+        object.namespace().unwrap_or_default(),
+        object.name_any()
+    )
 }
 
 /// How far one cluster is with one work.
@@ -81,17 +85,16 @@ impl Progress {
     }
 
     fn bar(&self) -> String {
-        let (done, all, text) = match self.replicas {
-            Some((ready, all)) => (ready, all, format!("{ready}/{all} ready")),
-            None => {
-                let done = i64::from(self.applied) + i64::from(self.available);
-                let text = match (self.applied, self.available) {
-                    (_, true) if self.applied => "available",
-                    (true, _) => "applied",
-                    _ => "waiting",
-                };
-                (done, 2, text.to_owned())
-            }
+        let (done, all, text) = if let Some((ready, all)) = self.replicas {
+            (ready, all, format!("{ready}/{all} ready"))
+        } else {
+            let text = match (self.applied, self.available) {
+                (true, true) => "available",
+                (true, false) => "applied",
+                _ => "waiting",
+            };
+            let done = i64::from(self.applied) + i64::from(self.available);
+            (done, 2, text.to_owned())
         };
         let share = usize::try_from(done.clamp(0, all) * 20 / all.max(1))
             .unwrap_or(0)
@@ -112,20 +115,19 @@ fn value_text(value: &FieldValue) -> String {
 
 impl Board {
     pub(super) fn set_changed(&mut self, set: ManifestWorkReplicaSet) {
-        self.sets.insert(key(set.namespace(), set.name_any()), set);
+        self.sets.insert(key(&set), set);
     }
 
     pub(super) fn set_gone(&mut self, set: &ManifestWorkReplicaSet) {
-        self.sets.remove(&key(set.namespace(), set.name_any()));
+        self.sets.remove(&key(set));
     }
 
     pub(super) fn work_changed(&mut self, work: ManifestWork) {
-        self.works
-            .insert(key(work.namespace(), work.name_any()), work);
+        self.works.insert(key(&work), work);
     }
 
     pub(super) fn work_gone(&mut self, work: &ManifestWork) {
-        self.works.remove(&key(work.namespace(), work.name_any()));
+        self.works.remove(&key(work));
     }
 
     /// Whether every replica set is ready and every one of its clusters got there.
@@ -169,15 +171,15 @@ impl Board {
                 let sums: Vec<String> = resource
                     .values
                     .iter()
-                    .map(|value| match value.sum {
-                        Some(sum) => format!("{} Σ {sum}", value.name),
-                        None => {
-                            let counts = value.counts.iter();
-                            let counts: Vec<String> = counts
-                                .map(|c| format!("{} ×{}", c.value, c.count))
-                                .collect();
-                            format!("{} {}", value.name, counts.join(" "))
+                    .map(|value| {
+                        if let Some(sum) = value.sum {
+                            return format!("{} Σ {sum}", value.name);
                         }
+                        let counts = value.counts.iter();
+                        let counts: Vec<String> = counts
+                            .map(|c| format!("{} ×{}", c.value, c.count))
+                            .collect();
+                        format!("{} {}", value.name, counts.join(" "))
                     })
                     .collect();
                 let _ = writeln!(

@@ -188,20 +188,20 @@ async fn show(
     let mut screen = Screen::new();
     let mut redraw = interval(REDRAW);
     redraw.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut changed = true;
+    let mut dirty = true;
     let mut told = false;
     loop {
         tokio::select! {
             Some(change) = changes.next() => {
                 take(&mut board, change);
-                changed = true;
+                dirty = true;
             }
             _ = redraw.tick() => {
                 // The sums follow the works by a moment: success is told when nothing moves.
-                let quiet = !changed;
-                if changed {
+                let quiet = !dirty;
+                if dirty {
                     screen.draw(&board.render());
-                    changed = false;
+                    dirty = false;
                 }
                 if !told && quiet && board.everyone_is_there() {
                     told = true;

@@ -68,7 +68,7 @@ mod tests {
         })
     }
 
-    fn work(manifests: Value) -> Value {
+    fn work(manifests: &Value) -> Value {
         json!({"spec": {"workload": {"manifests": manifests}}})
     }
 
@@ -78,7 +78,8 @@ mod tests {
 
     #[test]
     fn bad_manifests_are_refused_with_upstreams_texts() {
-        let refusal = |manifests| admit("manifestworks", &work(manifests), None).unwrap_err();
+        let refusal =
+            |manifests: Value| admit("manifestworks", &work(&manifests), None).unwrap_err();
         assert_eq!(refusal(json!([])), "manifests should not be empty");
         assert_eq!(
             refusal(json!([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}])),
@@ -93,7 +94,7 @@ mod tests {
         large["data"] = json!({"big": big});
         assert!(refusal(json!([large])).contains("exceeds the 512000 limit"));
         assert_eq!(
-            admit("manifestworks", &work(json!([config_map("a")])), None),
+            admit("manifestworks", &work(&json!([config_map("a")])), None),
             Ok(())
         );
     }
@@ -107,7 +108,7 @@ mod tests {
 
     #[test]
     fn writes_that_leave_the_manifests_alone_pass() {
-        let old = work(json!([]));
+        let old = work(&json!([]));
         let mut new = old.clone();
         new["metadata"] = json!({"finalizers": []});
         assert_eq!(admit("manifestworks", &new, Some(&old)), Ok(()));

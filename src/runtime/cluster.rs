@@ -58,7 +58,7 @@ impl SimulatedCluster {
             pace,
             ..SimulatorOptions::default()
         };
-        let simulator = WorkloadSimulator::new(api.client(), options);
+        let simulator = WorkloadSimulator::new(api.uncounted_client(), options);
         let workloads = tokio::spawn(simulator.run(stop.clone()));
         Ok(Self {
             api,

@@ -365,6 +365,5 @@ fn agent_settings(settings: &Settings) -> AgentSettings {
                 .unwrap_or(usize::MAX),
         },
         workers: settings.agent.workers.get(),
-        ..AgentSettings::default()
     }
 }

@@ -10,6 +10,10 @@ use kube::config::Kubeconfig;
 const KUBECONFIG: &str = "kubeconfig";
 
 /// Runs `main` inside an actix system whose requests run on worker threads.
+///
+/// # Panics
+///
+/// When the system gives the process no threads or no event queue.
 pub fn block_on<T>(main: impl Future<Output = T>) -> T {
     let system = actix::System::with_tokio_rt(|| {
         tokio::runtime::Builder::new_multi_thread()

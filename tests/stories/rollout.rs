@@ -262,12 +262,12 @@ async fn values_of_a_real_and_a_simulated_cluster_reach_the_set(world: World) ->
         resources == ["configmaps", "namespaces", "deployments"],
         "{record}"
     );
-    let live = ["get", "configmap", "greeting", "-n", "hello", "-o", "json"];
-    let live: Value = serde_json::from_str(&spoke.kubectl(&live).await?.ok()?)?;
-    let owner = &live["metadata"]["ownerReferences"][0];
+    let greeting = ["get", "configmap", "greeting", "-n", "hello", "-o", "json"];
+    let greeting: Value = serde_json::from_str(&spoke.kubectl(&greeting).await?.ok()?)?;
+    let owner = &greeting["metadata"]["ownerReferences"][0];
     ensure!(
         owner["kind"] == "AppliedManifestWork" && owner["uid"] == record["metadata"]["uid"],
-        "{live}"
+        "{greeting}"
     );
 
     fleet

@@ -12,6 +12,7 @@ mod replica_set_aggregator;
 mod replica_sets;
 mod status_writer;
 mod views;
+mod work_writes;
 
 use std::fmt;
 use std::time::Duration;

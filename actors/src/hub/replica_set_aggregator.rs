@@ -23,25 +23,23 @@ use actix::{
 };
 use jiff::Timestamp;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Request};
-use kube::core::Resource;
+use kube::api::{ListParams, Patch, PatchParams};
 use muster_api::constants as names;
 use muster_api::replicaset::{CascadeDeletionPolicy, ManifestWorkReplicaSetStatus};
 use muster_api::rollout::RolloutType;
-use muster_api::work::ManifestWork;
 use muster_core::replicaset::{
     ReplicaSet, StatusDraft, Template, WorkAction, WorkKey, owner_label,
 };
 use serde::Serialize;
 use serde_json::json;
-use serde_json::value::RawValue;
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
 use super::replica_sets::{Fact, TellAgain};
 use super::views::{ObjectName, OwnedWork, SetView, WorkReducer, WorkView, spec_hash};
+use super::work_writes::{WorkRequest, WriteError, Written, carry_out, label_path};
 use super::{HubDeps, status_writer};
-use crate::supervision::{Backoff, BackoffPolicy, IoError, Registry, Snapshot, Stop};
+use crate::supervision::{Backoff, BackoffPolicy, Registry, Snapshot, Stop};
 
 /// Facts that may wait. A fact takes some 10 µs, so a full mailbox is 10 ms of work; what does not
 /// fit is kept by the router, newest per object.
@@ -67,53 +65,36 @@ pub(super) fn describe_metrics() {
     );
 }
 
-/// Why a write did not happen.
-#[derive(Debug, thiserror::Error)]
-enum WriteError {
-    /// The API server refused, or could not be reached.
-    #[error(transparent)]
-    Api(#[from] kube::Error),
-    /// The task did not end by itself.
-    #[error(transparent)]
-    Io(#[from] IoError),
-    /// The request could not be built.
-    #[error("failed to build the request: {0}")]
-    Request(String),
-    /// A work of that name exists without this set's label.
-    #[error("ManifestWork {0} exists and does not belong to this replica set")]
-    NotOurs(String),
-}
-
-impl WriteError {
-    fn is_not_found(&self) -> bool {
-        matches!(self, Self::Api(kube::Error::Api(status)) if status.is_not_found())
-    }
-
-    /// One line for a status: the server's message without the client's wrapping.
-    fn text(&self) -> String {
-        match self {
-            Self::Api(kube::Error::Api(status)) => status.message.clone(),
-            other => other.to_string(),
-        }
-    }
-}
-
-/// A successful write.
-#[derive(Debug)]
-enum Written {
-    /// The work as it is now.
-    Work(Box<WorkView>),
-    /// Deletion was accepted; the watch tells when the work is gone.
-    DeleteAccepted,
-    /// There was nothing to delete.
-    Absent,
-}
-
 /// Where the set stands with its finalizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FinalizerStep {
     Idle,
     InFlight,
+}
+
+/// When the status is written next.
+#[derive(Debug)]
+struct StatusWrites {
+    in_flight: bool,
+    /// Something happened that may show in the status.
+    due: bool,
+    /// Set while a write waits for the coalescing time or a back-off to end.
+    timer: Option<SpawnHandle>,
+    last: Option<Instant>,
+    backoff: Backoff,
+}
+
+impl Default for StatusWrites {
+    fn default() -> Self {
+        let backoff = Backoff::new(BackoffPolicy::REQUEST);
+        Self {
+            in_flight: false,
+            due: false,
+            timer: None,
+            last: None,
+            backoff,
+        }
+    }
 }
 
 /// What an aggregator publishes.
@@ -152,11 +133,8 @@ pub struct ReplicaSetAggregator {
     deleted: HashSet<WorkKey>,
     /// The status as the API server has it, as far as known.
     status: ManifestWorkReplicaSetStatus,
-    status_in_flight: bool,
-    status_changed: bool,
-    status_timer: Option<SpawnHandle>,
-    last_status_write: Option<Instant>,
-    status_backoff: Backoff,
+    status_writes: StatusWrites,
+    /// [`Stop`] was asked for.
     stopping: bool,
 }
 
@@ -194,11 +172,7 @@ impl ReplicaSetAggregator {
             finalizer: FinalizerStep::Idle,
             deleted: HashSet::new(),
             status: ManifestWorkReplicaSetStatus::default(),
-            status_in_flight: false,
-            status_changed: false,
-            status_timer: None,
-            last_status_write: None,
-            status_backoff: Backoff::new(BackoffPolicy::REQUEST),
+            status_writes: StatusWrites::default(),
             stopping: false,
         }
     }
@@ -254,7 +228,7 @@ impl ReplicaSetAggregator {
             }
             self.set.set_template(Template {
                 generation,
-                spec_hash: spec_hash(view.spec.manifest_work_template.as_deref()),
+                spec_hash: spec_hash(Some(&view.spec.manifest_work_template)),
                 labels: view.metadata.labels.clone().unwrap_or_default(),
                 placements,
             });
@@ -268,22 +242,16 @@ impl ReplicaSetAggregator {
         if self.listing {
             self.fresher_than_list.insert(key.clone());
         }
-        match facts {
-            Some(facts) => {
-                // An answer to a write may have told a later generation already.
-                if self
-                    .set
-                    .work(&key)
-                    .is_none_or(|known| known.generation <= facts.generation)
-                {
-                    self.set.set_work(key, facts);
-                }
-            }
-            None => {
-                self.deleted.remove(&key);
-                self.reducer.forget(&key);
-                self.set.remove_work(&key);
-            }
+        let Some(facts) = facts else {
+            self.deleted.remove(&key);
+            self.reducer.forget(&key);
+            self.set.remove_work(&key);
+            return;
+        };
+        // An answer to a write may have told a later generation already.
+        let known = self.set.work(&key);
+        if known.is_none_or(|known| known.generation <= facts.generation) {
+            self.set.set_work(key, facts);
         }
     }
 
@@ -308,7 +276,7 @@ impl ReplicaSetAggregator {
             if self.in_flight.contains(action.key()) || self.failing.contains_key(action.key()) {
                 continue; // its answer, or its retry, looks again
             }
-            self.write(action, ctx);
+            self.write(&action, ctx);
         }
         self.schedule_status(ctx);
     }
@@ -333,7 +301,7 @@ impl ReplicaSetAggregator {
                 && !self.in_flight.contains(&key)
                 && !self.failing.contains_key(&key)
             {
-                self.write(WorkAction::Delete { key }, ctx);
+                self.write(&WorkAction::Delete { key }, ctx);
             }
         }
         let gone = self.set.work_keys().next().is_none();
@@ -344,16 +312,16 @@ impl ReplicaSetAggregator {
         }
     }
 
-    fn write(&mut self, action: WorkAction, ctx: &mut Context<Self>) {
+    fn write(&mut self, action: &WorkAction, ctx: &mut Context<Self>) {
         let key = action.key().clone();
-        let kind = match &action {
+        let kind = match action {
             WorkAction::Create { .. } => "create",
             WorkAction::Patch { .. } => "patch",
             WorkAction::Delete { .. } => "delete",
         };
         self.in_flight.insert(key.clone());
         debug!(replica_set = %self.id, cluster = key.cluster, work = key.name, kind, "writing work");
-        let request = self.request(&action);
+        let request = self.request(action);
         let owner = owner_label(&self.id.namespace, &self.id.name);
         let client = self.deps.client.clone();
         let task = self
@@ -367,19 +335,12 @@ impl ReplicaSetAggregator {
     }
 
     fn request(&self, action: &WorkAction) -> Result<WorkRequest, WriteError> {
-        let template = self
-            .view
-            .as_ref()
-            .and_then(|view| view.spec.manifest_work_template.as_deref());
-        let empty;
-        let template = match template {
-            Some(template) => template,
-            None => {
-                empty = RawValue::from_string("{}".to_owned())
-                    .map_err(|error| WriteError::Request(error.to_string()))?;
-                &empty
-            }
+        let Some(view) = &self.view else {
+            return Err(WriteError::Request(
+                "the replica set is not known".to_owned(),
+            ));
         };
+        let template = &view.spec.manifest_work_template;
         match action {
             WorkAction::Create { key, placement } => {
                 let labels = self.set.work_labels(placement);
@@ -433,7 +394,7 @@ impl ReplicaSetAggregator {
         }
         // What changed while the write was under way was passed over by `pump`.
         self.set.retry(&retry);
-        self.status_changed = true;
+        self.status_writes.due = true;
         self.pump(ctx);
     }
 
@@ -454,7 +415,7 @@ impl ReplicaSetAggregator {
             replica_set = %self.id, cluster = key.cluster, work = key.name, kind, ?delay,
             error = text, "failed to write a work, retrying"
         );
-        self.status_changed = true;
+        self.status_writes.due = true;
         ctx.run_later(delay, move |actor, ctx| {
             // Keeps the entry, and with it the back-off and the text, until a write succeeds.
             if let Some((backoff, text)) = actor.failing.remove(&key) {
@@ -510,9 +471,9 @@ impl ReplicaSetAggregator {
                 Err(error) if error.is_not_found() => {} // the set is gone
                 Err(error) => {
                     // A conflict brings the newer set, and with it another pump, by the watch.
-                    let delay = actor.status_backoff.failed();
+                    let delay = actor.status_writes.backoff.failed();
                     debug!(replica_set = %actor.id, error = error.text(), "finalizer not written");
-                    ctx.run_later(delay, |actor, ctx| actor.pump(ctx));
+                    ctx.run_later(delay, Self::pump);
                 }
             }
         }));
@@ -522,12 +483,16 @@ impl ReplicaSetAggregator {
     /// its end: the first change is seen immediately, a burst costs one write per interval, and the
     /// last state always arrives.
     fn schedule_status(&mut self, ctx: &mut Context<Self>) {
-        if self.status_in_flight || self.status_timer.is_some() || !self.status_changed {
+        if self.status_writes.in_flight
+            || self.status_writes.timer.is_some()
+            || !self.status_writes.due
+        {
             return;
         }
         let coalesce = self.deps.settings.coalesce;
         let elapsed = self
-            .last_status_write
+            .status_writes
+            .last
             .map_or(coalesce, |last| last.elapsed());
         if elapsed >= coalesce {
             self.write_status(ctx);
@@ -537,8 +502,8 @@ impl ReplicaSetAggregator {
     }
 
     fn status_later(&mut self, delay: Duration, ctx: &mut Context<Self>) {
-        self.status_timer = Some(ctx.run_later(delay, |actor, ctx| {
-            actor.status_timer = None;
+        self.status_writes.timer = Some(ctx.run_later(delay, |actor, ctx| {
+            actor.status_writes.timer = None;
             actor.schedule_status(ctx);
         }));
     }
@@ -578,13 +543,13 @@ impl ReplicaSetAggregator {
 
     /// Starts the status patch, if it changes anything. Returns whether one is under way.
     fn write_status(&mut self, ctx: &mut Context<Self>) {
-        self.status_changed = false;
+        self.status_writes.due = false;
         let next = status_writer::status(self.draft(), &self.status, Timestamp::now());
         if next == self.status {
             return;
         }
-        self.status_in_flight = true;
-        self.last_status_write = Some(Instant::now());
+        self.status_writes.in_flight = true;
+        self.status_writes.last = Some(Instant::now());
         let task = self.patch_status(&next);
         ctx.spawn(task.into_actor(self).map(|result, actor, ctx| {
             actor.status_written(next, result, ctx);
@@ -614,20 +579,20 @@ impl ReplicaSetAggregator {
         result: Result<(), WriteError>,
         ctx: &mut Context<Self>,
     ) {
-        self.status_in_flight = false;
+        self.status_writes.in_flight = false;
         let outcome = if result.is_ok() { "ok" } else { "error" };
         metrics::counter!("muster_mwrs_status_patches_total", "result" => outcome).increment(1);
         match result {
             Ok(()) => {
-                self.status_backoff.succeeded();
+                self.status_writes.backoff.succeeded();
                 self.status = written;
                 self.schedule_status(ctx);
             }
             Err(error) if error.is_not_found() => {} // the set is gone; the watch will say so
             Err(error) => {
-                let delay = self.status_backoff.failed();
+                let delay = self.status_writes.backoff.failed();
                 warn!(replica_set = %self.id, error = error.text(), ?delay, "status not written");
-                self.status_changed = true;
+                self.status_writes.due = true;
                 self.status_later(delay, ctx);
             }
         }
@@ -657,11 +622,11 @@ impl ReplicaSetAggregator {
                     }
                     actor.listing = false;
                     actor.fresher_than_list.clear();
-                    actor.status_changed = true;
+                    actor.status_writes.due = true;
                     actor.pump(ctx);
                 }
                 Err(error) => {
-                    let delay = actor.status_backoff.failed();
+                    let delay = actor.status_writes.backoff.failed();
                     warn!(replica_set = %actor.id, error = error.text(), "works not listed, retrying");
                     ctx.run_later(delay, Self::list_works);
                 }
@@ -675,152 +640,6 @@ impl ReplicaSetAggregator {
             error!(replica_set = %self.id, ?running, ?recount, "running counters are wrong");
             metrics::counter!("muster_mwrs_recount_differences_total").increment(1);
         }
-    }
-}
-
-/// A JSON pointer to a label (RFC 6901).
-fn label_path(label: &str) -> String {
-    format!(
-        "/metadata/labels/{}",
-        label.replace('~', "~0").replace('/', "~1")
-    )
-}
-
-/// The body of a write, encoded on the arbiter since it borrows the template.
-#[derive(Debug)]
-enum WorkRequest {
-    Create(Vec<u8>),
-    Patch(Vec<u8>),
-    Delete,
-}
-
-impl WorkRequest {
-    fn create(
-        key: &WorkKey,
-        labels: &BTreeMap<String, String>,
-        template: &RawValue,
-    ) -> Result<Self, WriteError> {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Body<'a> {
-            api_version: std::borrow::Cow<'a, str>,
-            kind: std::borrow::Cow<'a, str>,
-            metadata: Meta<'a>,
-            spec: &'a RawValue,
-        }
-        #[derive(Serialize)]
-        struct Meta<'a> {
-            namespace: &'a str,
-            name: &'a str,
-            labels: &'a BTreeMap<String, String>,
-        }
-        let body = Body {
-            api_version: ManifestWork::api_version(&()),
-            kind: ManifestWork::kind(&()),
-            metadata: Meta {
-                namespace: &key.cluster,
-                name: &key.name,
-                labels,
-            },
-            spec: template,
-        };
-        serde_json::to_vec(&body)
-            .map(Self::Create)
-            .map_err(|error| WriteError::Request(error.to_string()))
-    }
-
-    fn patch(operations: &[serde_json::Value], template: &RawValue) -> Result<Self, WriteError> {
-        #[derive(Serialize)]
-        struct Spec<'a> {
-            op: &'static str,
-            path: &'static str,
-            value: &'a RawValue,
-        }
-        let encode = || -> serde_json::Result<Vec<u8>> {
-            let mut body = b"[".to_vec();
-            for operation in operations {
-                serde_json::to_writer(&mut body, operation)?;
-                body.push(b',');
-            }
-            // "add" replaces what is there and does not mind when nothing is.
-            serde_json::to_writer(
-                &mut body,
-                &Spec {
-                    op: "add",
-                    path: "/spec",
-                    value: template,
-                },
-            )?;
-            body.push(b']');
-            Ok(body)
-        };
-        encode()
-            .map(Self::Patch)
-            .map_err(|error| WriteError::Request(error.to_string()))
-    }
-}
-
-/// Sends one write; runs on a worker thread.
-async fn carry_out(
-    client: kube::Client,
-    key: WorkKey,
-    owner: String,
-    request: Result<WorkRequest, WriteError>,
-) -> Result<Written, WriteError> {
-    let url = ManifestWork::url_path(&(), Some(&key.cluster));
-    let build = |built: Result<http::Request<Vec<u8>>, kube::core::request::Error>| {
-        built.map_err(|error| WriteError::Request(error.to_string()))
-    };
-    match request? {
-        WorkRequest::Create(body) => {
-            let request = build(Request::new(url).create(&PostParams::default(), body))?;
-            match client.request::<WorkView>(request).await {
-                Ok(work) => Ok(Written::Work(Box::new(work))),
-                Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                    adopt(client, &key, &owner).await
-                }
-                Err(error) => Err(error.into()),
-            }
-        }
-        WorkRequest::Patch(body) => {
-            let path = format!("{url}/{}", key.name);
-            let request = http::Request::patch(path)
-                .header(http::header::CONTENT_TYPE, "application/json-patch+json")
-                .header(http::header::ACCEPT, "application/json")
-                .body(body)
-                .map_err(|error| WriteError::Request(error.to_string()))?;
-            match client.request::<WorkView>(request).await {
-                Ok(work) => Ok(Written::Work(Box::new(work))),
-                // Deleted since it was seen: the comparison that follows creates it again.
-                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Written::Absent),
-                Err(error) => Err(error.into()),
-            }
-        }
-        WorkRequest::Delete => {
-            let works: Api<WorkView> = Api::namespaced(client, &key.cluster);
-            match works.delete(&key.name, &DeleteParams::default()).await {
-                Ok(_) => Ok(Written::DeleteAccepted),
-                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Written::Absent),
-                Err(error) => Err(error.into()),
-            }
-        }
-    }
-}
-
-/// A work of the wanted name exists: it is ours if it carries our label.
-async fn adopt(client: kube::Client, key: &WorkKey, owner: &str) -> Result<Written, WriteError> {
-    let works: Api<WorkView> = Api::namespaced(client, &key.cluster);
-    let work = works.get(&key.name).await?;
-    let label = names::MANIFEST_WORK_REPLICA_SET_CONTROLLER_NAME_LABEL_KEY;
-    let labels = Resource::meta(&work).labels.as_ref();
-    if labels
-        .and_then(|labels| labels.get(label))
-        .map(String::as_str)
-        == Some(owner)
-    {
-        Ok(Written::Work(Box::new(work)))
-    } else {
-        Err(WriteError::NotOurs(format!("{}/{}", key.cluster, key.name)))
     }
 }
 
@@ -858,10 +677,10 @@ impl Handler<Fact> for ReplicaSetAggregator {
         match fact {
             Fact::Set(view) => self.set_changed(view),
             Fact::Placement(name, facts) => self.set.set_placement(&name, facts),
-            Fact::Work(key, facts) => self.work_changed(key, facts),
+            Fact::Work(key, facts) => self.work_changed(key, facts.map(|facts| *facts)),
             Fact::Complete => self.told = true,
         }
-        self.status_changed = true;
+        self.status_writes.due = true;
         self.pump(ctx);
     }
 }
@@ -897,7 +716,7 @@ impl Handler<Stop> for ReplicaSetAggregator {
 
     /// Starts no more writes, flushes the status and ends.
     fn handle(&mut self, _: Stop, _: &mut Self::Context) -> Self::Result {
-        let flush = self.complete() && self.status_changed && !self.deleting();
+        let flush = self.complete() && self.status_writes.due && !self.deleting();
         self.stopping = true;
         let next = status_writer::status(self.draft(), &self.status, Timestamp::now());
         let task = (flush && next != self.status).then(|| self.patch_status(&next));

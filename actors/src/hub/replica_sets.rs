@@ -45,7 +45,7 @@ pub(super) enum Fact {
     /// What a placement of its namespace selects; `None` when there is no such placement.
     Placement(String, Option<Arc<PlacementFacts>>),
     /// One of its works; `None` when it is gone.
-    Work(WorkKey, Option<WorkFacts>),
+    Work(WorkKey, Option<Box<WorkFacts>>),
     /// Everything that exists has been told: from now on absence means something.
     Complete,
 }
@@ -293,7 +293,7 @@ impl ReplicaSets {
             self.tell_placement_to(set, name);
         }
         for (key, facts) in self.unowned.remove(&label).unwrap_or_default() {
-            self.tell(set, Fact::Work(key, Some(facts)));
+            self.tell(set, Fact::Work(key, Some(Box::new(facts))));
         }
         self.incomplete.insert(set.clone());
     }
@@ -449,7 +449,7 @@ impl ReplicaSets {
             self.owners.insert(key.clone(), owner.clone());
         }
         match self.by_label.get(&owner).cloned() {
-            Some(set) => self.tell(&set, Fact::Work(key, Some(facts))),
+            Some(set) => self.tell(&set, Fact::Work(key, Some(Box::new(facts)))),
             None => {
                 self.unowned.entry(owner).or_default().insert(key, facts);
             }

@@ -71,15 +71,24 @@ pub(super) struct SetView {
 view_of!(SetView, ManifestWorkReplicaSet);
 
 /// The spec of a [`SetView`].
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub(super) struct SetViewSpec {
-    #[serde(default)]
-    pub(super) manifest_work_template: Option<Box<RawValue>>,
-    #[serde(default)]
+    pub(super) manifest_work_template: Box<RawValue>,
     pub(super) placement_refs: Vec<LocalPlacementReference>,
-    #[serde(default)]
     pub(super) cascade_deletion_policy: CascadeDeletionPolicy,
+}
+
+impl Default for SetViewSpec {
+    /// The CRD asks for no template: absent means empty.
+    fn default() -> Self {
+        let empty = RawValue::from_string("{}".to_owned()).expect("an empty object is JSON");
+        Self {
+            manifest_work_template: empty,
+            placement_refs: Vec::new(),
+            cascade_deletion_policy: CascadeDeletionPolicy::default(),
+        }
+    }
 }
 
 /// Namespace and name.

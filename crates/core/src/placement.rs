@@ -256,17 +256,21 @@ mod tests {
         .into()
     }
 
+    fn parse(spec: Value) -> PlacementSpec {
+        serde_json::from_value(spec).unwrap()
+    }
+
     fn select_from(
         clusters: &BTreeMap<String, ClusterFacts>,
         spec: Value,
         previous: &[&str],
     ) -> Result<Vec<String>, String> {
-        let spec = serde_json::from_value(spec).unwrap();
+        let spec = parse(spec);
         let previous = previous.iter().map(|name| (*name).to_owned()).collect();
         select(&spec, clusters, &previous).map_err(|error| error.to_string())
     }
 
-    fn by(selector: Value) -> Value {
+    fn by(selector: &Value) -> Value {
         json!({ "predicates": [{ "requiredClusterSelector": selector }] })
     }
 
@@ -277,12 +281,12 @@ mod tests {
         assert_eq!(chosen(json!({})), ["c1", "c2", "c3"]);
         assert_eq!(
             chosen(by(
-                json!({"labelSelector": {"matchLabels": {"env": "prod"}}})
+                &json!({"labelSelector": {"matchLabels": {"env": "prod"}}})
             )),
             ["c1", "c2"]
         );
         let expression = |operator: &str, values: Value| {
-            by(json!({"labelSelector": {"matchExpressions": [
+            by(&json!({"labelSelector": {"matchExpressions": [
                 {"key": "env", "operator": operator, "values": values}]}}))
         };
         assert_eq!(chosen(expression("NotIn", json!(["prod"]))), ["c3"]);
@@ -290,9 +294,9 @@ mod tests {
         assert!(chosen(expression("DoesNotExist", json!([]))).is_empty());
         let eu =
             json!({"matchExpressions": [{"key": "region", "operator": "In", "values": ["eu"]}]});
-        assert_eq!(chosen(by(json!({"claimSelector": eu}))), ["c1", "c3"]);
+        assert_eq!(chosen(by(&json!({"claimSelector": eu}))), ["c1", "c3"]);
         let both = json!({"labelSelector": {"matchLabels": {"env": "prod"}}, "claimSelector": eu});
-        assert_eq!(chosen(by(both)), ["c1"]);
+        assert_eq!(chosen(by(&both)), ["c1"]);
     }
 
     #[test]
@@ -367,7 +371,7 @@ mod tests {
         let fault = |spec| select_from(&clusters(), spec, &[]).unwrap_err();
         let bad = |operator: &str| {
             by(
-                json!({"labelSelector": {"matchExpressions": [{"key": "env", "operator": operator}]}}),
+                &json!({"labelSelector": {"matchExpressions": [{"key": "env", "operator": operator}]}}),
             )
         };
         let field = "spec.predicates[0].requiredClusterSelector";
@@ -380,7 +384,7 @@ mod tests {
             format!("{field}.labelSelector.matchExpressions[0]: operator In needs values")
         );
         assert_eq!(
-            fault(by(json!({"celSelector": {"celExpressions": ["true"]}}))),
+            fault(by(&json!({"celSelector": {"celExpressions": ["true"]}}))),
             format!("{field}.celSelector: not evaluated by the embedded hub")
         );
     }

@@ -239,7 +239,9 @@ mod tests {
             .iter()
             .map(|n| report(&[("Ready", Value::Integer(*n))]))
             .collect();
-        reports.iter().for_each(|r| sums.add(r));
+        for report in &reports {
+            sums.add(report);
+        }
         let value = &sums.sums()[0].values[0];
         assert_eq!((value.clusters, value.integers), (3, Some((7, 1, 3))));
         sums.remove(&reports[1]);
@@ -316,7 +318,9 @@ mod tests {
                 current[cluster] = next;
             }
             let mut fresh = FeedbackSums::default();
-            current.iter().for_each(|report| fresh.add(report));
+            for report in &current {
+                fresh.add(report);
+            }
             prop_assert_eq!(running.sums(), fresh.sums());
         }
     }

@@ -44,19 +44,19 @@ fn key(cluster: &str) -> WorkKey {
     }
 }
 
-fn is(status: Truth) -> Option<ConditionFacts> {
-    Some(ConditionFacts {
+fn is(status: Truth) -> ConditionFacts {
+    ConditionFacts {
         status,
         observed_generation: Some(1),
         transition: Timestamp::UNIX_EPOCH,
-    })
+    }
 }
 
 /// A work that carries `hash`, with conditions given as letters: A(pplied), V (available),
 /// P(rogressing), p (not progressing), D(egraded).
 fn work(hash: [u8; 32], conditions: &str) -> WorkFacts {
     let flag = |letter: char| conditions.contains(letter);
-    let present = |letter| flag(letter).then_some(Truth::True).and_then(is);
+    let present = |letter| flag(letter).then(|| is(Truth::True));
     WorkFacts {
         placement: "p".to_owned(),
         generation: 1,
@@ -67,11 +67,9 @@ fn work(hash: [u8; 32], conditions: &str) -> WorkFacts {
             applied: present('A'),
             available: present('V'),
             progressing: if flag('P') {
-                is(Truth::True)
-            } else if flag('p') {
-                is(Truth::False)
+                Some(is(Truth::True))
             } else {
-                None
+                flag('p').then(|| is(Truth::False))
             },
             degraded: present('D'),
         },
@@ -443,11 +441,15 @@ proptest! {
                 }
             }
             let dying: Vec<_> = set.work_keys().filter(|key| !set.has_live_work(key)).cloned().collect();
-            dying.iter().for_each(|key| set.remove_work(key));
+            for key in &dying {
+                set.remove_work(key);
+            }
         }
         prop_assert!(set.take_actions(usize::MAX).is_empty());
         let left: Vec<_> = set.work_keys().cloned().collect();
-        left.into_iter().for_each(|key| set.set_work(key, work(NEW, "AV")));
+        for key in left {
+            set.set_work(key, work(NEW, "AV"));
+        }
         prop_assert_eq!(set.status().phase, Some(ReplicaSetPhase::Ready));
         prop_assert_eq!(set.work_keys().count(), 2);
     }
