@@ -56,13 +56,14 @@ pub fn run(options: DemoOptions) -> ExitCode {
         Err(error) => return fail(FAILED, &error),
     };
     runtime::block_on(async move {
+        let stop = runtime::stop_signal();
         let running = match Runtime::start(&settings, Roles::HubAndAgents, Some(telemetry)).await {
             Ok(running) => running,
             Err(error) => return fail(FAILED, &error),
         };
         let code = tokio::select! {
             code = show(&running, &options, documents) => code,
-            _ = runtime::stop_signal() => ExitCode::SUCCESS,
+            _ = stop => ExitCode::SUCCESS,
         };
         let left = running.stop().await;
         if left.is_empty() {

@@ -27,6 +27,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Reques
 use kube::core::Resource;
 use muster_api::constants as names;
 use muster_api::replicaset::{CascadeDeletionPolicy, ManifestWorkReplicaSetStatus};
+use muster_api::rollout::RolloutType;
 use muster_api::work::ManifestWork;
 use muster_core::replicaset::{
     ReplicaSet, StatusDraft, Template, WorkAction, WorkKey, owner_label,
@@ -212,6 +213,21 @@ impl ReplicaSetAggregator {
             .is_some_and(|view| view.metadata.deletion_timestamp.is_some())
     }
 
+    /// A strategy that this version does not carry out. Rolling out to every cluster at once, in
+    /// place of a few at a time, is not what the user asked for: such a set waits, and says so.
+    fn unsupported_strategy(&self) -> Option<String> {
+        let refs = self.view.iter().flat_map(|view| &view.spec.placement_refs);
+        refs.filter(|placement| placement.rollout_strategy.type_ != RolloutType::All)
+            .map(|placement| {
+                format!(
+                    "rolloutStrategy {} of placement {} is not supported by this version, so no \
+                     work is written",
+                    placement.rollout_strategy.type_, placement.name
+                )
+            })
+            .next()
+    }
+
     fn has_finalizer(&self) -> bool {
         self.view
             .iter()
@@ -285,7 +301,7 @@ impl ReplicaSetAggregator {
             self.write_finalizer(true, ctx);
             return;
         }
-        while self.in_flight.len() < MAX_IN_FLIGHT {
+        while self.unsupported_strategy().is_none() && self.in_flight.len() < MAX_IN_FLIGHT {
             let Some(action) = self.set.take_actions(1).pop() else {
                 break;
             };
@@ -529,7 +545,7 @@ impl ReplicaSetAggregator {
 
     fn draft(&self) -> StatusDraft {
         let mut draft = self.set.status();
-        let mut trouble = Vec::new();
+        let mut trouble: Vec<String> = self.unsupported_strategy().into_iter().collect();
         for (key, (_, text)) in self.failing.iter().take(NAMED_FAILURES) {
             trouble.push(format!("cluster {}: {text}", key.cluster));
         }

@@ -190,6 +190,8 @@ pub struct ReplicaSets {
     held: Outbox<(ObjectName, About), Fact>,
     /// Aggregators that have not been told [`Fact::Complete`].
     incomplete: HashSet<ObjectName>,
+    /// Events that still come start nothing new.
+    stopping: bool,
 }
 
 impl ReplicaSets {
@@ -215,6 +217,7 @@ impl ReplicaSets {
             known_works: Known::default(),
             held: Outbox::default(),
             incomplete: HashSet::new(),
+            stopping: false,
         }
     }
 
@@ -502,6 +505,9 @@ impl Supervised for ReplicaSets {
 
 impl StreamHandler<Event> for ReplicaSets {
     fn handle(&mut self, event: Event, ctx: &mut Self::Context) {
+        if self.stopping {
+            return;
+        }
         match event {
             Event::Set(Seen::Listing) => self.known_sets.begin(),
             Event::Set(Seen::Item(set) | Seen::Changed(set)) => self.set_changed(set, ctx),
@@ -576,6 +582,7 @@ impl Handler<Stop> for ReplicaSets {
 
     /// Stops the aggregators, which flush their status, then itself.
     fn handle(&mut self, _: Stop, _: &mut Self::Context) -> Self::Result {
+        self.stopping = true;
         let children: Vec<_> = self.sets.drain().map(|(_, set)| set.addr).collect();
         let stopped = async move {
             join_all(children.iter().map(|child| stop(child, STOP_LIMIT))).await;
