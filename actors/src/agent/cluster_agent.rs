@@ -239,9 +239,7 @@ impl ClusterAgent {
 
 impl Supervised for ClusterAgent {
     fn restarting(&mut self, _: &mut Self::Context) {
-        // The actors of works live on; those that were being stopped lost who waits for that.
-        self.children
-            .retain(|_, child| matches!(child, Child::Running(_)));
+        // The actors of works live on; the list says which of them still have one.
         self.outbox = Outbox::default();
         self.flushing = false;
         self.works = None;
