@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::muster::{Muster, hub_kubeconfig};
-use crate::support::{Backend, OwnCluster, Servers, Story, World, eventually, kubectl_at};
+use crate::support::{Backend, Cluster, OwnCluster, Servers, Story, World, eventually, kubectl_at};
 
 pub(crate) fn stories() -> Vec<Story> {
     let mut stories = on_each_backend![
@@ -245,7 +245,27 @@ async fn values_of_a_real_and_a_simulated_cluster_reach_the_set(world: World) ->
         .await?;
     values_are(4, "NewReplicaSetAvailable").await?;
 
-    // What the agent leaves on the cluster.
+    agent_left_its_record(spoke).await?;
+
+    fleet
+        .kubectl(&["delete", "mwrs", "hello", "--timeout=60s"])
+        .await?;
+    eventually(LIMIT, "the cluster to be empty again", || async {
+        let everything = [
+            "get",
+            "namespace/hello,appliedmanifestworks",
+            "--ignore-not-found",
+        ];
+        let left = spoke.kubectl(&everything).await?;
+        ensure!(left.stdout.is_empty(), "{}", left.stdout);
+        Ok(())
+    })
+    .await?;
+    fleet.muster.kill().await
+}
+
+/// What an agent leaves on a cluster beside the objects: its record, which owns them.
+async fn agent_left_its_record(spoke: &Cluster) -> Result<()> {
     let record = spoke
         .kubectl(&["get", "appliedmanifestworks", "-o", "json"])
         .await?
@@ -269,22 +289,7 @@ async fn values_of_a_real_and_a_simulated_cluster_reach_the_set(world: World) ->
         owner["kind"] == "AppliedManifestWork" && owner["uid"] == record["metadata"]["uid"],
         "{greeting}"
     );
-
-    fleet
-        .kubectl(&["delete", "mwrs", "hello", "--timeout=60s"])
-        .await?;
-    eventually(LIMIT, "the cluster to be empty again", || async {
-        let everything = [
-            "get",
-            "namespace/hello,appliedmanifestworks",
-            "--ignore-not-found",
-        ];
-        let left = spoke.kubectl(&everything).await?;
-        ensure!(left.stdout.is_empty(), "{}", left.stdout);
-        Ok(())
-    })
-    .await?;
-    fleet.muster.kill().await
+    Ok(())
 }
 
 async fn one_bad_manifest_stops_nothing_else(world: World) -> Result<()> {
