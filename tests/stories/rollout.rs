@@ -1,6 +1,7 @@
 //! The main job from end to end, by the program itself: a replica set on the hub, its works, the
 //! objects on the clusters, their values back on the hub, and all of it gone again.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ pub(crate) fn stories() -> Vec<Story> {
         values_of_a_real_and_a_simulated_cluster_reach_the_set,
         one_bad_manifest_stops_nothing_else,
         a_cluster_that_is_away_says_so_and_others_go_on,
+        an_agent_alone_takes_its_works_from_a_hub_elsewhere,
     ];
     stories.extend(once![
         kubectl_drives_the_embedded_hub,
@@ -395,6 +397,72 @@ async fn a_cluster_that_is_away_says_so_and_others_go_on(world: World) -> Result
     let (code, reasons) = fleet.muster.get("/readyz").await?;
     ensure!(code == 503 && reasons.contains("away"), "{code} {reasons}");
     fleet.muster.kill().await
+}
+
+async fn an_agent_alone_takes_its_works_from_a_hub_elsewhere(world: World) -> Result<()> {
+    let spoke = world.own_cluster().await?;
+    let spoke = spoke.cluster();
+    let kubectl = world.kubectl()?;
+    let dir = tempfile::tempdir()?;
+    let data = dir.path().join("data");
+    let config = format!(
+        "[hub]\nlisten = \"HUB\"\ndata_dir = \"{}\"\n",
+        data.display()
+    );
+    let hub = Muster::start(&dir.path().join("hub"), "hub", &config).await?;
+    let access = hub_kubeconfig(&data);
+    // The cluster joins as an administrator lets it.
+    let cluster = json!({"apiVersion": "cluster.open-cluster-management.io/v1",
+        "kind": "ManagedCluster", "metadata": {"name": "edge"}, "spec": {"hubAcceptsClient": true}});
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "edge"}});
+    for object in [
+        cluster,
+        namespace,
+        placement(),
+        set(&json!([config_map("cm")])),
+    ] {
+        kubectl_at(
+            &kubectl,
+            &access,
+            &["create", "-f", "-"],
+            &object.to_string(),
+        )
+        .await?
+        .ok()?;
+    }
+    let flag =
+        |name: &str, file: &Path| -> OsString { format!("--{name}={}", file.display()).into() };
+    let flags = [
+        "--spoke-cluster-name=edge".into(),
+        flag("spoke-kubeconfig", spoke.kubeconfig()),
+        flag("hub-kubeconfig", &access),
+        "--status-sync-interval=200ms".into(),
+    ];
+    let agent = Muster::start_with(&dir.path().join("agent"), "agent", "", &flags).await?;
+    let wait = ["wait", "mwrs/web", "--for=condition=Ready", "--timeout=60s"];
+    kubectl_at(&kubectl, &access, &wait, "").await?.ok()?;
+    let live = spoke
+        .kubectl(&["get", "configmap", "cm", "-o", "jsonpath={.data.a}"])
+        .await?
+        .ok()?;
+    ensure!(live == "b", "{live}");
+    // The record on the cluster names the hub by the address in the agent's kubeconfig.
+    let kubeconfig = kube::config::Kubeconfig::read_from(&access)?;
+    let server = kubeconfig.clusters[0]
+        .cluster
+        .as_ref()
+        .and_then(|c| c.server.clone());
+    let hash = muster_core::applied_work::hub_hash(&server.unwrap_or_default());
+    let records = spoke
+        .kubectl(&["get", "appliedmanifestworks", "-o", "name"])
+        .await?
+        .ok()?;
+    ensure!(
+        records.contains(&format!("/{hash}-web-")),
+        "{records} is not of hub {hash}"
+    );
+    agent.kill().await?;
+    hub.kill().await
 }
 
 async fn kubectl_drives_the_embedded_hub(servers: Arc<Servers>) -> Result<()> {

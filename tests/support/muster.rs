@@ -26,6 +26,16 @@ impl Muster {
     /// Starts `muster <role> --config …` with its files under `dir` and waits until it is ready.
     /// In `config`, `HUB` stands for a free address of the hub's API.
     pub(crate) async fn start(dir: &Path, role: &str, config: &str) -> Result<Self> {
+        Self::start_with(dir, role, config, &[]).await
+    }
+
+    /// [`Self::start`] with further flags.
+    pub(crate) async fn start_with(
+        dir: &Path,
+        role: &str,
+        config: &str,
+        flags: &[OsString],
+    ) -> Result<Self> {
         std::fs::create_dir_all(dir)?;
         on_free_ports(|[hub, telemetry]| {
             let config = format!(
@@ -35,7 +45,8 @@ impl Muster {
             async move {
                 let file = dir.join("muster.toml");
                 std::fs::write(&file, config)?;
-                let args: [OsString; 3] = [role.into(), "--config".into(), file.into()];
+                let mut args: Vec<OsString> = vec![role.into(), "--config".into(), file.into()];
+                args.extend_from_slice(flags);
                 let log = dir.join("muster.log");
                 let is_ready = || async move {
                     let (code, body) = get(telemetry, "/readyz").await?;

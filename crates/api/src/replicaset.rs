@@ -83,7 +83,7 @@ pub struct LocalPlacementReference {
 #[derive(JsonSchema, Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ManifestWorkReplicaSetStatus {
-    /// Conditions: PlacementVerified, PlacementRolledOut and ManifestworkApplied.
+    /// Conditions: PlacementVerified, PlacementRolledOut, ManifestworkApplied, Progressing, Ready.
     #[serde(
         default,
         deserialize_with = "null_as_default",
@@ -141,7 +141,8 @@ string_enum! {
 pub struct ManifestWorkReplicaSetSummary {
     /// Works of the set.
     pub total: i64,
-    /// Works whose Progressing condition is True.
+    /// Works on their way: their Progressing condition is True, or they have none and are not yet
+    /// available.
     pub progressing: i64,
     /// Works whose Available condition is True.
     pub available: i64,
