@@ -2,7 +2,7 @@
 //!
 //! | Module | What |
 //! |---|---|
-//! | [`cli`] | the command line and its exit codes |
+//! | [`cli`], [`exit`] | the command line and its exit codes |
 //! | [`settings`] | the configuration file, environment and flags |
 //! | [`runtime`] | what runs in a process, and in which order it starts and stops |
 //! | [`demo`] | `muster demo` |
@@ -10,6 +10,7 @@
 
 pub mod cli;
 pub mod demo;
+pub mod exit;
 pub mod http;
 pub mod runtime;
 pub mod settings;

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{ConfigArgs, MISUSED, commands, duration, fail};
+use super::{ConfigArgs, commands, duration};
+use crate::exit::{MISUSED, fail};
 use crate::runtime::Roles;
 use crate::settings::{Cluster, ClusterAccess, Driver, Settings, SettingsError, Sources};
 

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use tracing::{error, info};
 
-use super::{CrdSet, FAILED, MISUSED, fail};
+use super::CrdSet;
+use crate::exit::{FAILED, MISUSED, fail};
 use crate::runtime::{Roles, Runtime};
 use crate::settings::{Settings, Sources, effective};
 use crate::{runtime, telemetry};

@@ -1,16 +1,8 @@
-//! The command line: what a user can ask for, and the exit code that answers.
-//!
-//! | Exit code | Meaning |
-//! |---|---|
-//! | 0 | done; for `demo --once`: every cluster got there |
-//! | 1 | something failed while running |
-//! | 2 | the command line or the settings are wrong |
-//! | 3 | `demo --once`: not every cluster got there in time |
+//! The command line: what a user can ask for.
 
 mod agent;
 mod commands;
 
-use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -22,13 +14,6 @@ use crate::runtime::Roles;
 use crate::settings::Sources;
 
 pub use agent::AgentArgs;
-
-/// Something failed while running.
-pub(crate) const FAILED: u8 = 1;
-/// The command line or the settings are wrong.
-pub(crate) const MISUSED: u8 = 2;
-/// Not every cluster got there in time.
-pub(crate) const NOT_THERE: u8 = 3;
 
 /// Delivers Kubernetes manifests to many clusters and musters their live status back.
 #[derive(Debug, Parser)]
@@ -151,12 +136,6 @@ impl Cli {
             }
         }
     }
-}
-
-/// Prints what went wrong and gives the exit code for it.
-pub(crate) fn fail(code: u8, error: &dyn Display) -> ExitCode {
-    eprintln!("muster: {error}");
-    ExitCode::from(code)
 }
 
 #[cfg(test)]

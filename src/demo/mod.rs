@@ -17,7 +17,7 @@ use muster_api::replicaset::ManifestWorkReplicaSet;
 use muster_api::work::ManifestWork;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::cli::{FAILED, MISUSED, NOT_THERE, fail};
+use crate::exit::{FAILED, MISUSED, NOT_THERE, fail};
 use crate::runtime::{self, Roles, Runtime};
 use crate::settings::{Cluster, ClusterAccess, Settings, Sources};
 use crate::telemetry;

@@ -7,6 +7,7 @@
 //!   hub API ──watches──► PlacementResolver ──PlacementDecisions──► hub API     (embedded hub only)
 //! ```
 
+mod facts;
 mod placement_resolver;
 mod replica_set_aggregator;
 mod replica_sets;

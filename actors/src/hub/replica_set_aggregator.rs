@@ -35,7 +35,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
-use super::replica_sets::{Fact, TellAgain};
+use super::facts::{Fact, TellAgain};
 use super::views::{ObjectName, OwnedWork, SetView, WorkReducer, WorkView, spec_hash};
 use super::work_writes::{WorkRequest, WriteError, Written, carry_out, label_path};
 use super::{HubDeps, status_writer};

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{
-    Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message,
-    MessageResult, ResponseActFuture, StreamHandler, Supervised, WrapFuture,
+    Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, MessageResult,
+    ResponseActFuture, StreamHandler, Supervised, WrapFuture,
 };
 use futures::StreamExt;
 use futures::future::join_all;
@@ -23,6 +23,7 @@ use muster_core::replicaset::{PlacementFacts, WorkFacts, WorkKey, owner_label};
 use serde::Serialize;
 use tracing::info;
 
+use super::facts::{About, Fact, TellAgain};
 use super::views::{ObjectName, OwnedWork, SetView, WorkReducer, WorkView};
 use super::{HubDeps, ReplicaSetAggregator};
 use crate::supervision::{Outbox, Snapshot, Stop, stop};
@@ -35,45 +36,6 @@ const MAILBOX: usize = 64;
 const RETRY_TELL: Duration = Duration::from_millis(10);
 /// How long a stop waits for one aggregator, which only has a status to flush.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
-
-/// A fact about one replica set.
-#[derive(Debug, Clone, Message)]
-#[rtype(result = "()")]
-pub(super) enum Fact {
-    /// The set itself.
-    Set(Arc<SetView>),
-    /// What a placement of its namespace selects; `None` when there is no such placement.
-    Placement(String, Option<Arc<PlacementFacts>>),
-    /// One of its works; `None` when it is gone.
-    Work(WorkKey, Option<Box<WorkFacts>>),
-    /// Everything that exists has been told: from now on absence means something.
-    Complete,
-}
-
-/// What a held [`Fact`] is about.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum About {
-    Set,
-    Placement(String),
-    Work(WorkKey),
-    Complete,
-}
-
-impl Fact {
-    fn about(&self) -> About {
-        match self {
-            Self::Set(_) => About::Set,
-            Self::Placement(name, _) => About::Placement(name.clone()),
-            Self::Work(key, _) => About::Work(key.clone()),
-            Self::Complete => About::Complete,
-        }
-    }
-}
-
-/// An aggregator that came back from a panic asks for what the router keeps.
-#[derive(Debug, Clone, Message)]
-#[rtype(result = "()")]
-pub(super) struct TellAgain(pub(super) ObjectName);
 
 /// One event of one of the watches.
 #[derive(Debug)]

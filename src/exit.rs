@@ -1,0 +1,24 @@
+//! Exit codes, for scripts.
+//!
+//! | Exit code | Meaning |
+//! |---|---|
+//! | 0 | done; for `demo --once`: every cluster got there |
+//! | 1 | something failed while running |
+//! | 2 | the command line or the settings are wrong |
+//! | 3 | `demo --once`: not every cluster got there in time |
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+/// Something failed while running.
+pub const FAILED: u8 = 1;
+/// The command line or the settings are wrong.
+pub const MISUSED: u8 = 2;
+/// Not every cluster got there in time.
+pub const NOT_THERE: u8 = 3;
+
+/// Prints what went wrong and gives the exit code for it.
+pub(crate) fn fail(code: u8, error: &dyn Display) -> ExitCode {
+    eprintln!("muster: {error}");
+    ExitCode::from(code)
+}
