@@ -245,7 +245,13 @@ impl Screen {
         if self.terminal && self.lines > 0 {
             let _ = write!(out, "\x1b[{}A\x1b[J", self.lines);
         }
-        let _ = writeln!(out, "{picture}");
+        // Without wrapping, a line of the picture is a line of the terminal, however narrow it is.
+        let (wide, wrapped) = if self.terminal {
+            ("\x1b[?7l", "\x1b[?7h")
+        } else {
+            ("", "")
+        };
+        let _ = writeln!(out, "{wide}{picture}{wrapped}");
         let _ = out.flush();
         self.lines = picture.lines().count() + 1;
     }
