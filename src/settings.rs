@@ -71,8 +71,6 @@ pub struct Hub {
     pub kubeconfig: Option<PathBuf>,
     /// Context in the kubeconfig; `None` takes the current one.
     pub context: Option<String>,
-    /// Name under which the hub sends works.
-    pub source_id: String,
     /// Whether CRDs that the hub's cluster lacks are created there.
     pub install_crds: bool,
     /// Whether this hub decides placements and registers the configured clusters; `None` does so
@@ -133,9 +131,6 @@ pub struct Feedback {
 /// What all agents of the process share.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Agent {
-    /// How long the objects of a work stay after the work is gone from the hub.
-    #[serde(deserialize_with = "duration::deserialize")]
-    pub eviction_grace: Duration,
     /// Works that are applied at the same time.
     pub workers: NonZeroUsize,
 }

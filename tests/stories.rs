@@ -32,17 +32,23 @@ macro_rules! told {
 /// The subjects.
 mod stories {
     pub(crate) mod api_semantics;
+    pub(crate) mod commands;
     pub(crate) mod crds;
+    pub(crate) mod demo;
     pub(crate) mod kubectl;
     pub(crate) mod parts;
+    pub(crate) mod rollout;
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     let subjects = [
         stories::api_semantics::stories(),
+        stories::commands::stories(),
         stories::crds::stories(),
+        stories::demo::stories(),
         stories::kubectl::stories(),
         stories::parts::stories(),
+        stories::rollout::stories(),
     ];
     support::run(subjects.into_iter().flatten().collect())
 }

@@ -1,4 +1,49 @@
 //! The actors of muster: who does what.
+//!
+//! # The cast
+//!
+//! ```text
+//!  ┌──────────────────────── hub ─────────────────────────┐   ┌──────── agent, one per cluster ────────┐
+//!  │                                                      │   │                                        │
+//!  │                hub API                               │   │   works of the cluster (hub API)       │
+//!  │   ┌────────────┬──┴─────────────────┐                │   │     │ watch               ▲ status,    │
+//!  │   │ watch      │ watch              ▲ works, status  │   │     ▼                     │ finalizer  │
+//!  │   ▼            ▼                    │                │   │ ClusterAgent              │            │
+//!  │ Placement-   ReplicaSets            │                │   │     │ WorkChanged         │            │
+//!  │ Resolver       │ Fact       ▲       │                │   │     ▼                     │            │
+//!  │   │ decisions  ▼            │ TellAgain              │   │ ManifestWork ─── one pass at a time,   │
+//!  │   ▼          ReplicaSet- ───┘       │                │   │ (1 per work)     on the worker threads │
+//!  │ hub API      Aggregator ────────────┘                │   │                           │            │
+//!  │              (1 per replica set)                     │   │                           ▼            │
+//!  │                                                      │   │                       spoke API        │
+//!  └──────────────────────────────────────────────────────┘   └────────────────────────────────────────┘
+//! ```
+//!
+//! Hub and agents never talk to each other: both talk to the hub's API, each through a
+//! `kube::Client`, and do not know what is behind it.
+//!
+//! | Actor | One per | Started by | Owns | Hears | Says |
+//! |---|---|---|---|---|---|
+//! | [`PlacementResolver`](hub::PlacementResolver) | hub that decides placements itself | the runtime | what it knows of clusters, placements, decisions | three watches | PlacementDecisions, Placement status |
+//! | [`ReplicaSets`](hub::ReplicaSets) | hub | the runtime | which object concerns which replica set | four watches, `TellAgain` | `Fact` to the aggregators |
+//! | [`ReplicaSetAggregator`](hub::ReplicaSetAggregator) | ManifestWorkReplicaSet | `ReplicaSets` | wanted and existing works, counters, feedback sums | `Fact` | creates, patches, deletes works; the set's finalizer and status |
+//! | [`ClusterAgent`](agent::ClusterAgent) | managed cluster | the runtime | which works there are | one watch, [`ChangeSettings`](agent::ChangeSettings) | [`WorkChanged`](agent::WorkChanged), [`SettingsChanged`](agent::SettingsChanged) |
+//! | [`ManifestWork`](agent::ManifestWork) | work on a cluster | `ClusterAgent` | when to look at the work, what it remembers between two looks | `WorkChanged`, `SettingsChanged`, its timers | objects and the record on the cluster; finalizer and status of the work |
+//!
+//! Every actor also hears [`Snapshot`](supervision::Snapshot), which `/debug/actors` asks, and
+//! [`Stop`](supervision::Stop), which it answers when it has flushed what it owes and its children
+//! have ended.
+//!
+//! # Around the actors
+//!
+//! | Module | Gives |
+//! |---|---|
+//! | [`supervision`] | restart after a panic with the same mailbox, bounded mail, ordered stop, requests on worker threads, liveness for readiness |
+//! | [`watching`] | a Kubernetes watch as a bounded stream of messages |
+//!
+//! What is decided (which works, which writes, what a status says) is decided by pure functions of
+//! `muster-core`; an actor keeps the state, asks them, and carries out the answer.
+//! `docs/architecture.md` follows a spec change and a status change through all of it.
 
 pub mod agent;
 pub mod hub;

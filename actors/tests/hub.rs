@@ -666,6 +666,36 @@ async fn a_work_of_a_user_with_the_same_name_is_left_alone() {
 }
 
 #[actix::test]
+async fn a_strategy_that_is_not_carried_out_writes_nothing_and_says_so() {
+    let hub = Hub::start(2).await;
+    hub.place("all", json!({})).await;
+    let refs = json!([{"name": "all", "rolloutStrategy": {"type": "Progressive"}}]);
+    hub.create_set("web", &[], json!({ "placementRefs": refs }))
+        .await;
+    let message = eventually("the status says so", || async {
+        let status = hub.status("web").await;
+        if status.message.contains("not supported") {
+            Ok(status.message)
+        } else {
+            Err(status)
+        }
+    })
+    .await;
+    assert!(
+        message.ends_with(
+            "; rolloutStrategy Progressive of placement all is not supported by this version, so \
+             no work is written"
+        ),
+        "{message}"
+    );
+    assert!(hub.all_works().await.is_empty());
+    hub.patch_set("web", json!({"spec": {"placementRefs": [{"name": "all"}]}}))
+        .await;
+    hub.works_are_in(&["c1", "c2"]).await;
+    hub.stop().await;
+}
+
+#[actix::test]
 async fn a_bad_placement_keeps_its_clusters_and_names_the_field() {
     let hub = Hub::start(2).await;
     hub.place("all", json!({})).await;

@@ -40,7 +40,7 @@ impl AgentArgs {
     fn sources(&self) -> Sources {
         let mut sources = self.config.sources().with_flag("transport.driver", "kube");
         if let Some(file) = &self.hub_kubeconfig {
-            sources = sources.with_flag("hub.kubeconfig", file.display());
+            sources = sources.with_flag("hub.kubeconfig", file.to_string_lossy());
         }
         if let Some(interval) = self.status_sync_interval {
             sources = sources.with_flag(
@@ -49,10 +49,10 @@ impl AgentArgs {
             );
         }
         if let Some(bytes) = self.max_json_raw_length {
-            sources = sources.with_flag("feedback.max_json_raw_bytes", bytes);
+            sources = sources.with_flag("feedback.max_json_raw_bytes", bytes.to_string());
         }
         if let Some(workers) = self.workload_agent_workers {
-            sources = sources.with_flag("agent.workers", workers);
+            sources = sources.with_flag("agent.workers", workers.to_string());
         }
         sources
     }

@@ -20,12 +20,13 @@ pub(super) fn serve(sources: &Sources, roles: Roles, given: Option<Settings>) ->
         Err(error) => return fail(FAILED, &error),
     };
     runtime::block_on(async move {
+        let stop = runtime::stop_signal();
         let running = match Runtime::start(&settings, roles, Some(telemetry)).await {
             Ok(running) => running,
             Err(error) => return fail(FAILED, &error),
         };
         info!(?roles, "muster is up");
-        let signal = runtime::stop_signal().await;
+        let signal = stop.await;
         info!(signal, "stopping");
         let left = running.stop().await;
         if left.is_empty() {
@@ -84,7 +85,7 @@ pub(super) fn config_check(sources: &Sources) -> ExitCode {
     match effective(sources) {
         Ok(settings) => {
             let mut table = comfy_table::Table::new();
-            table.load_preset(comfy_table::presets::NOTHING);
+            table.load_style(comfy_table::presets::NOTHING);
             table.set_header(["KEY", "VALUE", "FROM"]);
             for setting in settings {
                 table.add_row([

@@ -199,7 +199,7 @@ impl Board {
                 .filter(|w| w.labels().get(owner) == Some(&label));
             let mut table = Table::new();
             table
-                .load_preset(presets::NOTHING)
+                .load_style(presets::NOTHING)
                 .set_header(["  CLUSTER", "PROGRESS", "FEEDBACK"]);
             for work in works {
                 let values: Vec<String> = work

@@ -35,6 +35,8 @@ pub(super) enum DocumentError {
     },
     #[error("{file}: no ManifestWorkReplicaSet in it")]
     NoReplicaSet { file: String },
+    #[error("{what}: apiVersion: {reason}")]
+    ApiVersion { what: String, reason: String },
     #[error("{what}: {source}")]
     Api { what: String, source: kube::Error },
 }
@@ -150,8 +152,11 @@ pub(super) async fn apply(client: &Client, objects: &[DynamicObject]) -> Result<
             what: what.clone(),
             source,
         };
-        let gvk = GroupVersionKind::try_from(&types)
-            .map_err(|error| fault(kube::Error::Discovery(error.into())))?;
+        let gvk =
+            GroupVersionKind::try_from(&types).map_err(|error| DocumentError::ApiVersion {
+                what: what.clone(),
+                reason: error.to_string(),
+            })?;
         let (resource, capabilities) =
             discovery::pinned_kind(client, &gvk).await.map_err(&fault)?;
         let api: Api<DynamicObject> = if capabilities.scope == Scope::Namespaced {

@@ -56,13 +56,14 @@ pub fn run(options: DemoOptions) -> ExitCode {
         Err(error) => return fail(FAILED, &error),
     };
     runtime::block_on(async move {
+        let stop = runtime::stop_signal();
         let running = match Runtime::start(&settings, Roles::HubAndAgents, Some(telemetry)).await {
             Ok(running) => running,
             Err(error) => return fail(FAILED, &error),
         };
         let code = tokio::select! {
             code = show(&running, &options, documents) => code,
-            _ = runtime::stop_signal() => ExitCode::SUCCESS,
+            _ = stop => ExitCode::SUCCESS,
         };
         let left = running.stop().await;
         if left.is_empty() {
@@ -196,11 +197,13 @@ async fn show(
                 changed = true;
             }
             _ = redraw.tick() => {
+                // The sums follow the works by a moment: success is told when nothing moves.
+                let quiet = !changed;
                 if changed {
                     screen.draw(&board.render());
                     changed = false;
                 }
-                if !told && board.everyone_is_there() {
+                if !told && quiet && board.everyone_is_there() {
                     told = true;
                     let (there, _) = board.count();
                     println!("all {there} clusters got there in {:.1?}", begin.elapsed());

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use muster_apiserver::simulator::{SimulatorOptions, WorkloadSimulator};
 use muster_apiserver::{ApiServer, Storage};
+use muster_apiserver::{SimulatorOptions, WorkloadSimulator};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 

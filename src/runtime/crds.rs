@@ -4,16 +4,30 @@ use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::PostParams;
+use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt};
 use muster_actors::supervision::{Backoff, BackoffPolicy};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// Creates those of `crds` that do not exist. An existing one is left as it is: it may be OCM's.
+/// How long an API server may take to serve a new type; the real one takes about a second.
+const ESTABLISH_LIMIT: Duration = Duration::from_secs(30);
+
+/// Why a CRD is not served.
+#[derive(Debug, thiserror::Error)]
+enum CrdError {
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    #[error("failed to wait for CRD {name} to be established: {reason}")]
+    NotEstablished { name: String, reason: String },
+}
+
+/// Creates those of `crds` that do not exist, and waits until all are served. An existing one is
+/// left as it is: it may be OCM's.
 async fn create_missing(
     client: &Client,
     crds: &[CustomResourceDefinition],
-) -> Result<(), kube::Error> {
+) -> Result<(), CrdError> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     for crd in crds {
         let name = crd.name_any();
@@ -23,8 +37,18 @@ async fn create_missing(
         match api.create(&PostParams::default(), crd).await {
             Ok(_) => info!(crd = name, "created CRD"),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
+    }
+    for crd in crds {
+        let name = crd.name_any();
+        let established = await_condition(api.clone(), &name, conditions::is_crd_established());
+        let reason = match tokio::time::timeout(ESTABLISH_LIMIT, established).await {
+            Ok(Ok(_)) => continue,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("not within {ESTABLISH_LIMIT:?}"),
+        };
+        return Err(CrdError::NotEstablished { name, reason });
     }
     Ok(())
 }
@@ -39,7 +63,8 @@ pub(super) async fn ensure(
 ) {
     let mut backoff = Backoff::new(BackoffPolicy::REQUEST);
     while let Err(error) = create_missing(&client, &crds).await {
-        let forbidden = matches!(&error, kube::Error::Api(status) if status.is_forbidden());
+        let forbidden =
+            matches!(&error, CrdError::Api(kube::Error::Api(status)) if status.is_forbidden());
         // Without the permission somebody else installs them; look again now and then.
         let delay = if forbidden {
             Duration::from_secs(60)

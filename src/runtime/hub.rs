@@ -6,11 +6,9 @@ use std::sync::Arc;
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use muster_apiserver::{ApiServer, ServeOptions, Serving, Storage};
-use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::admission::WorkAdmission;
-use super::crds;
 use crate::settings::{HubApi, Settings};
 
 /// File in the data directory that holds the embedded hub's objects.
@@ -74,13 +72,10 @@ impl std::fmt::Debug for Client2 {
 }
 
 impl Hub {
-    pub(super) async fn start(
-        settings: &Settings,
-        shutdown: &CancellationToken,
-    ) -> Result<Self, HubError> {
+    pub(super) async fn start(settings: &Settings) -> Result<Self, HubError> {
         match settings.hub.api {
             HubApi::Embedded => Self::embedded(settings).await,
-            HubApi::Kubeconfig => Self::kubernetes(settings, shutdown).await,
+            HubApi::Kubeconfig => Self::kubernetes(settings).await,
         }
     }
 
@@ -118,10 +113,7 @@ impl Hub {
         })
     }
 
-    async fn kubernetes(
-        settings: &Settings,
-        shutdown: &CancellationToken,
-    ) -> Result<Self, HubError> {
+    async fn kubernetes(settings: &Settings) -> Result<Self, HubError> {
         let context = KubeConfigOptions {
             context: settings.hub.context.clone(),
             ..Default::default()
@@ -140,20 +132,6 @@ impl Hub {
         };
         info!(server = %config.cluster_url, "using the hub API of a Kubernetes cluster");
         let client = Client::try_from(config)?;
-        if settings.hub.install_crds {
-            let ensure = crds::ensure(
-                client.clone(),
-                muster_api::crds::hub(),
-                "hub".to_owned(),
-                shutdown.clone(),
-            );
-            if settings.hub.resolves_placements() {
-                // Clusters are registered next, which needs the CRDs.
-                ensure.await;
-            } else {
-                tokio::spawn(ensure);
-            }
-        }
         Ok(Self::Kubernetes(Client2(client)))
     }
 

@@ -23,7 +23,7 @@ use kube::Client;
 use kube::config::Kubeconfig;
 use muster_actors::agent::{self, AgentDeps, AgentSettings, ClusterAgent};
 use muster_actors::hub::{HubDeps, HubSettings, PlacementResolver, ReplicaSets, register_cluster};
-use muster_actors::supervision::{Health, Io, Registry, stop};
+use muster_actors::supervision::{Backoff, BackoffPolicy, Health, Io, Registry, stop};
 use muster_core::feedback::FeedbackLimits;
 use muster_workclient::{Driver as WorkDriver, HubConfig, WorkClient};
 use tokio::task::JoinHandle;
@@ -35,7 +35,7 @@ pub use hub::HubError;
 pub use process::{block_on, kubeconfig_file, stop_signal, temporary_kubeconfig};
 
 use crate::http::{self, Probes};
-use crate::settings::{Driver, Settings};
+use crate::settings::{Driver, HubApi, Settings};
 use crate::telemetry::Telemetry;
 
 /// How long a stop waits for each group of actors. Kubernetes gives a pod 30 seconds; three groups
@@ -82,14 +82,6 @@ pub enum StartError {
     /// The hub's works cannot be reached by an agent.
     #[error("failed to reach the works of the hub: {0}")]
     Works(#[from] muster_workclient::BuildError),
-    /// A cluster cannot be made known to the hub.
-    #[error("failed to register cluster {name} at the hub: {source}")]
-    Register {
-        /// Name of the cluster.
-        name: String,
-        /// The API server's refusal.
-        source: kube::Error,
-    },
     /// The address for metrics and probes is taken.
     #[error("telemetry.listen: {0}")]
     Telemetry(#[from] std::io::Error),
@@ -137,8 +129,13 @@ impl Runtime {
             http: None,
             upkeep: Vec::new(),
         };
+        // Probes are served first, and must not say ready before everything else is there.
+        let start = runtime.health.stream("start");
         match runtime.start_parts(settings, roles, telemetry).await {
-            Ok(()) => Ok(runtime),
+            Ok(()) => {
+                drop(start);
+                Ok(runtime)
+            }
             Err(error) => {
                 runtime.stop().await;
                 Err(error)
@@ -168,7 +165,7 @@ impl Runtime {
             self.start_http(settings, telemetry).await?;
         }
         if roles.hub() {
-            let hub = hub::Hub::start(settings, &self.shutdown).await?;
+            let hub = hub::Hub::start(settings).await?;
             let deps = HubDeps {
                 client: hub.client(),
                 io: io.clone(),
@@ -179,15 +176,13 @@ impl Runtime {
                     ..HubSettings::default()
                 },
             };
+            let prepare = self.prepare_hub(hub.client(), settings);
+            if settings.hub.api == HubApi::Embedded {
+                prepare.await; // nothing there can be away
+            } else {
+                self.upkeep.push(tokio::spawn(prepare));
+            }
             if settings.hub.resolves_placements() {
-                for cluster in &settings.clusters {
-                    register_cluster(&hub.client(), &cluster.name, &cluster.labels)
-                        .await
-                        .map_err(|source| StartError::Register {
-                            name: cluster.name.clone(),
-                            source,
-                        })?;
-                }
                 self.resolver = Some(PlacementResolver::start(deps.clone()));
             }
             self.sets = Some(ReplicaSets::start(deps));
@@ -199,11 +194,47 @@ impl Runtime {
         Ok(())
     }
 
+    /// Installs CRDs and registers the clusters, with retries: the hub's API server may be away
+    /// when muster starts.
+    fn prepare_hub(
+        &self,
+        client: Client,
+        settings: &Settings,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let crds = settings.hub.api == HubApi::Kubeconfig && settings.hub.install_crds;
+        let clusters = if settings.hub.resolves_placements() {
+            settings.clusters.clone()
+        } else {
+            Vec::new()
+        };
+        let (health, shutdown) = (self.health.stream("hub/clusters"), self.shutdown.clone());
+        async move {
+            if crds {
+                let (crds, whose) = (muster_api::crds::hub(), "hub".to_owned());
+                crds::ensure(client.clone(), crds, whose, shutdown.clone()).await;
+            }
+            let mut backoff = Backoff::new(BackoffPolicy::REQUEST);
+            for cluster in clusters {
+                while let Err(error) =
+                    register_cluster(&client, &cluster.name, &cluster.labels).await
+                {
+                    health.failing(format_args!("failed to register {}: {error}", cluster.name));
+                    let delay = backoff.failed();
+                    warn!(cluster = cluster.name, %error, ?delay, "failed to register, retrying");
+                    let pause = tokio::time::sleep(delay);
+                    if shutdown.run_until_cancelled(pause).await.is_none() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
     async fn start_agents(&mut self, settings: &Settings, io: &Io) -> Result<(), StartError> {
         let driver = match (settings.transport.driver, &self.hub) {
             (Driver::Loopback, Some(hub)) => WorkDriver::Loopback(hub.client()),
             _ => WorkDriver::Kube(HubConfig::Kubeconfig {
-                file: settings.hub.kubeconfig.clone(),
+                path: settings.hub.kubeconfig.clone(),
                 context: settings.hub.context.clone(),
             }),
         };

@@ -21,21 +21,26 @@ pub fn block_on<T>(main: impl Future<Output = T>) -> T {
     system.block_on(main)
 }
 
-/// Waits for SIGINT or SIGTERM and gives its name.
-pub async fn stop_signal() -> &'static str {
-    use tokio::signal::unix::{SignalKind, signal};
-    let terminated = async {
-        match signal(SignalKind::terminate()) {
+/// Takes over SIGINT and SIGTERM from now on; the returned future gives the name of the first that
+/// comes. To be called before anything is started that must be stopped in order.
+pub fn stop_signal() -> impl Future<Output = &'static str> {
+    use tokio::signal::unix::{Signal, SignalKind, signal};
+    // Without a handler the default action ends the process, which is what was asked for.
+    async fn receive(signal: std::io::Result<Signal>) {
+        match signal {
             Ok(mut signal) => {
                 signal.recv().await;
             }
-            // Without the handler the default action ends the process, which is what was asked.
             Err(_) => std::future::pending().await,
         }
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => "SIGINT",
-        () = terminated => "SIGTERM",
+    }
+    let interrupted = signal(SignalKind::interrupt());
+    let terminated = signal(SignalKind::terminate());
+    async {
+        tokio::select! {
+            () = receive(interrupted) => "SIGINT",
+            () = receive(terminated) => "SIGTERM",
+        }
     }
 }
 

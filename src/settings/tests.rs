@@ -38,7 +38,8 @@ fn defaults_are_those_of_the_design() {
                 data_dir: None,
                 kubeconfig: None,
                 context: None,
-                source_id: "muster".to_owned(),
+                install_crds: true,
+                resolve_placements: None,
             },
             transport: Transport {
                 driver: Driver::Loopback
@@ -51,8 +52,10 @@ fn defaults_are_those_of_the_design() {
                 raw_json: false,
             },
             agent: Agent {
-                eviction_grace: Duration::from_hours(1),
                 workers: 10.try_into().unwrap(),
+            },
+            simulator: Simulator {
+                pace: Duration::from_millis(300),
             },
             telemetry: Telemetry {
                 listen: "127.0.0.1:9090".parse().unwrap(),
@@ -108,7 +111,7 @@ fn default_file_shows_every_key() {
 #[test]
 fn each_layer_lies_over_the_one_before() {
     let (_directory, sources) = file(
-        "[hub]\nsource_id = \"file\"\n[feedback]\npoll_interval = \"2s\"\ncoalesce = \"5ms\"\n[agent]\nworkers = 3\n",
+        "[hub]\ncontext = \"file\"\n[feedback]\npoll_interval = \"2s\"\ncoalesce = \"5ms\"\n[agent]\nworkers = 3\n",
     );
     let sources = sources
         .with_environment([
@@ -120,7 +123,7 @@ fn each_layer_lies_over_the_one_before() {
         ])
         .with_flag("agent.workers", "5");
     let settings = Settings::load(&sources).unwrap();
-    assert_eq!(settings.hub.source_id, "file");
+    assert_eq!(settings.hub.context.as_deref(), Some("file"));
     assert_eq!(settings.feedback.coalesce, Duration::from_millis(5));
     assert_eq!(settings.feedback.poll_interval, Duration::from_secs(3));
     assert!(settings.feedback.raw_json);
@@ -131,7 +134,7 @@ fn each_layer_lies_over_the_one_before() {
 #[test]
 fn listing_tells_where_each_value_comes_from() {
     let (directory, sources) =
-        file("[hub]\nsource_id = \"x\"\n\n[[clusters]]\nname = \"a\"\nsimulated = true\n");
+        file("[hub]\ncontext = \"x\"\n\n[[clusters]]\nname = \"a\"\nsimulated = true\n");
     let sources = sources
         .with_environment([("MUSTER__FEEDBACK__COALESCE", "1ms")])
         .with_flag("transport.driver", "kube");
@@ -142,7 +145,7 @@ fn listing_tells_where_each_value_comes_from() {
     };
     let path = directory.path().join("muster.toml").display().to_string();
     assert_eq!(
-        find("hub.source_id"),
+        find("hub.context"),
         (Some("x"), format!("{path}:2").as_str())
     );
     assert_eq!(
@@ -193,7 +196,7 @@ fn all_problems_are_told_at_once_with_their_lines() {
         r#"[hub]
 api = "etcd"
 listen = "localhost"
-source_id = ""
+context = ""
 [feedback]
 pol_interval = "1s"
 coalesce = "soon"
@@ -220,7 +223,7 @@ port = 1
         r#"bad settings, 13 problems:
   muster.toml:2: hub.api is "etcd", expected "embedded" or "kubeconfig"
   muster.toml:3: hub.listen is "localhost", expected an address with port, such as "127.0.0.1:6443"
-  muster.toml:4: hub.source_id is "", expected a text that is not empty
+  muster.toml:4: hub.context is "", expected a text that is not empty
   muster.toml:6: unknown key feedback.pol_interval, the nearest is feedback.poll_interval
   muster.toml:7: feedback.coalesce is "soon", expected a duration, such as "60s" or "10m"
   muster.toml:8: feedback.max_json_raw_bytes is "1024", expected a whole number from 1 to 4294967295

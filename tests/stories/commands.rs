@@ -20,17 +20,26 @@ pub(crate) fn stories() -> Vec<Story> {
 
 async fn crds_are_those_under_deploy(_: Arc<Servers>) -> Result<()> {
     let printed = run_to_end(&["crds"]).await?;
-    ensure!(printed.code == Some(0) && printed.stderr.is_empty(), "{printed:?}");
+    ensure!(
+        printed.code == Some(0) && printed.stderr.is_empty(),
+        "{printed:?}"
+    );
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/crds");
     let mut files = 0;
     for file in std::fs::read_dir(dir)? {
         let text = std::fs::read_to_string(file?.path())?;
         // A file may begin with a note on where it comes from.
-        let body = text.split_once("apiVersion:").map_or("", |(_, body)| body).trim_end();
+        let body = text
+            .split_once("apiVersion:")
+            .map_or("", |(_, body)| body)
+            .trim_end();
         ensure!(printed.stdout.contains(body), "not printed:\n{text}");
         files += 1;
     }
-    let documents = printed.stdout.matches("kind: CustomResourceDefinition").count();
+    let documents = printed
+        .stdout
+        .matches("kind: CustomResourceDefinition")
+        .count();
     ensure!(files == documents, "{files} files, {documents} documents");
     Ok(())
 }
@@ -62,14 +71,33 @@ async fn every_wrong_key_is_told_at_once_with_its_line(_: Arc<Servers>) -> Resul
 async fn config_check_shows_where_each_value_comes_from(_: Arc<Servers>) -> Result<()> {
     let file = config("[feedback]\npoll_interval = \"30s\"\n")?;
     let path = file.path().to_string_lossy();
-    let args = ["config", "check", "--config", &path, "--set", "agent.workers=3"];
+    let args = [
+        "config",
+        "check",
+        "--config",
+        &path,
+        "--set",
+        "agent.workers=3",
+    ];
     let shown = run_to_end(&args).await?;
-    let line = |key: &str| shown.stdout.lines().find(|line| line.contains(key)).unwrap_or("");
+    let line = |key: &str| {
+        shown
+            .stdout
+            .lines()
+            .find(|line| line.contains(key))
+            .unwrap_or("")
+    };
     ensure!(shown.code == Some(0), "{shown:?}");
     let polls = line("feedback.poll_interval");
-    ensure!(polls.contains("30s") && polls.contains(&format!("{path}:2")), "{polls}");
+    ensure!(
+        polls.contains("30s") && polls.contains(&format!("{path}:2")),
+        "{polls}"
+    );
     let workers = line("agent.workers");
-    ensure!(workers.contains('3') && workers.contains("command line"), "{workers}");
+    ensure!(
+        workers.contains('3') && workers.contains("command line"),
+        "{workers}"
+    );
     ensure!(line("hub.api").contains("default"), "{}", line("hub.api"));
     Ok(())
 }
@@ -133,6 +161,9 @@ async fn a_corrupt_store_is_never_started_over(_: Arc<Servers>) -> Result<()> {
         refused.code == Some(1) && refused.stderr.contains(&store.display().to_string()),
         "{refused:?}"
     );
-    ensure!(std::fs::read(&store)? == damaged, "the damaged file was written to");
+    ensure!(
+        std::fs::read(&store)? == damaged,
+        "the damaged file was written to"
+    );
     Ok(())
 }

@@ -1,9 +1,6 @@
 //! Our definitions, as `deploy/crds/` has them: a server accepts them, and objects in the form
 //! that Go programs write survive both the server and our own types.
 
-use std::path::Path;
-use std::time::Duration;
-
 use anyhow::{Context, Result, bail, ensure};
 use muster_api::cluster::ManagedCluster;
 use muster_api::placement::{Placement, PlacementDecision};
@@ -13,10 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::support::{Cluster, Story, World, eventually};
-
-const LIMIT: Duration = Duration::from_secs(20);
-const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+use crate::support::{Cluster, Story, World, install_definitions};
 
 pub(crate) fn stories() -> Vec<Story> {
     on_each_backend![
@@ -25,48 +19,9 @@ pub(crate) fn stories() -> Vec<Story> {
     ]
 }
 
-/// The files of `deploy/crds/`.
-fn definitions() -> Result<Vec<Value>> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/crds");
-    let mut definitions = Vec::new();
-    for file in std::fs::read_dir(&dir)? {
-        let path = file?.path();
-        let text = std::fs::read_to_string(&path)?;
-        definitions
-            .push(serde_saphyr::from_str(&text).with_context(|| path.display().to_string())?);
-    }
-    ensure!(!definitions.is_empty(), "no file in {}", dir.display());
-    Ok(definitions)
-}
-
-/// Creates what is missing and waits until all are established. Stories share the server, so
-/// another may have been first.
-async fn install(hub: &Cluster) -> Result<Vec<Value>> {
-    let mut installed = Vec::new();
-    for definition in definitions()? {
-        let name = definition["metadata"]["name"]
-            .as_str()
-            .context("a definition has no name")?;
-        let answer = hub.rest().post(CRDS, &definition).await?;
-        ensure!(matches!(answer.code, 201 | 409), "{name}: {answer:?}");
-        let established = eventually(LIMIT, &format!("{name} to be established"), || async {
-            let definition = hub.rest().get(&format!("{CRDS}/{name}")).await?.ok()?;
-            let conditions = definition["status"]["conditions"].as_array().cloned();
-            let established = conditions.unwrap_or_default().iter().any(|condition| {
-                condition["type"] == "Established" && condition["status"] == "True"
-            });
-            ensure!(established, "{}", definition["status"]);
-            Ok(definition)
-        })
-        .await?;
-        installed.push(established);
-    }
-    Ok(installed)
-}
-
 async fn every_definition_is_accepted_and_established(world: World) -> Result<()> {
     let hub = world.hub().await?;
-    for definition in install(&hub).await? {
+    for definition in install_definitions(&hub).await? {
         // A schema that is not structural, or a name already taken, is told by a condition.
         let conditions = definition["status"]["conditions"].as_array().cloned();
         for condition in conditions.unwrap_or_default() {
@@ -86,7 +41,7 @@ async fn every_definition_is_accepted_and_established(world: World) -> Result<()
 
 async fn objects_that_go_programs_write_survive(world: World) -> Result<()> {
     let hub = world.hub().await?;
-    let definitions = install(&hub).await?;
+    let definitions = install_definitions(&hub).await?;
     let namespace = hub.namespace().await?;
     let objects: Vec<Value> = serde_json::from_str(include_str!("crds/go-objects.json"))?;
     let mut differences = Vec::new();

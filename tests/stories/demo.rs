@@ -18,8 +18,7 @@ pub(crate) fn stories() -> Vec<Story> {
 
 fn shows(ended: &Ended, code: i32, text: &str) -> Result<()> {
     ensure!(
-        ended.code == Some(code)
-            && (ended.stdout.contains(text) || ended.stderr.contains(text)),
+        ended.code == Some(code) && (ended.stdout.contains(text) || ended.stderr.contains(text)),
         "expected exit code {code} and {text:?}: {ended:?}"
     );
     Ok(())
@@ -28,7 +27,11 @@ fn shows(ended: &Ended, code: i32, text: &str) -> Result<()> {
 async fn every_cluster_gets_there(_: Arc<Servers>) -> Result<()> {
     let ended = run_to_end(&["demo", "--once", "--pace", "50ms", "--timeout", "120s"]).await?;
     shows(&ended, 0, "all 3 clusters got there")?;
-    shows(&ended, 0, "default/hello  Ready  ManifestWorks available in 3/3 clusters")?;
+    shows(
+        &ended,
+        0,
+        "default/hello  Ready  ManifestWorks available in 3/3 clusters",
+    )?;
     shows(&ended, 0, "ReadyReplicas Σ 15")?;
     for cluster in ["cluster1", "cluster2", "cluster3"] {
         shows(&ended, 0, cluster)?;
@@ -60,14 +63,26 @@ async fn a_file_takes_the_place_of_the_sample(_: Arc<Servers>) -> Result<()> {
     let ended = run_to_end(&["demo", "--once", "--clusters", "2", "-f", &path]).await?;
     shows(&ended, 0, "placement anywhere is not in the file")?;
     shows(&ended, 0, "all 2 clusters got there")?;
-    ensure!(!ended.stdout.contains("hello"), "the sample was used, too: {ended:?}");
+    ensure!(
+        !ended.stdout.contains("hello"),
+        "the sample was used, too: {ended:?}"
+    );
     Ok(())
 }
 
 async fn a_rollout_that_does_not_end_is_told_by_the_exit_code(_: Arc<Servers>) -> Result<()> {
     let file = file(&SET.replace("NAMESPACE", "missing"))?;
     let path = file.path().to_string_lossy();
-    let args = ["demo", "--once", "--timeout", "2s", "--clusters", "1", "-f", &path];
+    let args = [
+        "demo",
+        "--once",
+        "--timeout",
+        "2s",
+        "--clusters",
+        "1",
+        "-f",
+        &path,
+    ];
     let ended = run_to_end(&args).await?;
     shows(&ended, 3, "0 of 1 clusters got there within 2s")
 }
@@ -76,25 +91,14 @@ async fn a_bad_file_is_refused_with_its_name(_: Arc<Servers>) -> Result<()> {
     let file = file("kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\n")?;
     let path = file.path().to_string_lossy();
     let ended = run_to_end(&["demo", "--once", "-f", &path]).await?;
-    shows(&ended, 2, &format!("muster: {path}: no ManifestWorkReplicaSet in it"))
+    shows(
+        &ended,
+        2,
+        &format!("muster: {path}: no ManifestWorkReplicaSet in it"),
+    )
 }
 
 async fn sigterm_ends_it_in_order(_: Arc<Servers>) -> Result<()> {
-    use crate::support::eventually;
-    // The board is what the demo prints; it begins once everything is up.
-    let dir = tempfile::tempdir()?;
-    let marker = dir.path().join("kubeconfig-seen");
-    let begun = async {
-        eventually(std::time::Duration::from_secs(60), "the demo to be up", || async {
-            let up = std::fs::read_dir(std::env::temp_dir())?
-                .flatten()
-                .any(|entry| entry.file_name().to_string_lossy().starts_with("muster-"));
-            ensure!(up, "no kubeconfig yet");
-            std::fs::write(&marker, "")?;
-            Ok(())
-        })
-        .await
-    };
-    let ended = run_until_terminated(&["demo", "--clusters", "2"], begun).await?;
+    let ended = run_until_terminated(&["demo", "--clusters", "2"], "created on the hub").await?;
     shows(&ended, 0, "look for yourself")
 }

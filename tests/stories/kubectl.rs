@@ -4,11 +4,12 @@
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use crate::support::{Cluster, Story, World, unique_name};
+use crate::support::{Cluster, Story, World, install_definitions, unique_name};
 
 pub(crate) fn stories() -> Vec<Story> {
     on_each_backend![
         objects_are_created_waited_for_and_listed,
+        a_replica_set_is_followed_by_its_short_name,
         objects_are_labelled_scaled_described_and_deleted,
         a_custom_type_is_listed_and_explained,
         apply_creates_changes_and_prunes_fields,
@@ -177,6 +178,103 @@ second   large   AGE           \n",
             "--no-headers"
         ],
         "first    small\nsecond   large\n"
+    );
+    Ok(())
+}
+
+async fn a_replica_set_is_followed_by_its_short_name(world: World) -> Result<()> {
+    let hub = world.hub().await?;
+    install_definitions(&hub).await?;
+    let namespace = hub.namespace().await?;
+    let n = namespace.as_str();
+    let set = json!({
+        "apiVersion": "work.open-cluster-management.io/v1alpha1",
+        "kind": "ManifestWorkReplicaSet",
+        "metadata": { "name": "web" },
+        "spec": {
+            "placementRefs": [{ "name": "everywhere" }],
+            "manifestWorkTemplate": { "workload": { "manifests": [
+                { "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" } },
+            ] } },
+        },
+    });
+    let create = ["create", "-n", n, "-f", "-"];
+    let created = hub
+        .kubectl_with_input(&create, &set.to_string())
+        .await?
+        .ok()?;
+    let name = "manifestworkreplicaset.work.open-cluster-management.io/web";
+    ensure!(created == format!("{name} created\n"), "{created}");
+
+    let status = json!({ "status": {
+        "phase": "Progressing",
+        "message": "2 of 3 clusters available",
+        "conditions": [{
+            "type": "PlacementVerified", "status": "True", "reason": "AsExpected", "message": "",
+            "lastTransitionTime": "2026-01-22T10:00:00Z",
+        }],
+        "summary": {
+            "total": 3, "desiredTotal": 3, "available": 2, "progressing": 1, "degraded": 0,
+            "applied": 3, "updated": 3,
+        },
+    } });
+    let status = status.to_string();
+    let report = [
+        "patch",
+        "mwrs",
+        "web",
+        "-n",
+        n,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+    ];
+    hub.kubectl(&[&report[..], &[&status]].concat())
+        .await?
+        .ok()?;
+    prints!(
+        hub,
+        [
+            "wait",
+            "--for=condition=PlacementVerified",
+            "--timeout=30s",
+            "-n",
+            n,
+            "mwrs/web"
+        ],
+        format!("{name} condition met\n")
+    );
+    let wide = ageless(
+        &hub.kubectl(&["get", "mwrs", "-n", n, "-o", "wide"])
+            .await?
+            .ok()?,
+    );
+    let columns = [
+        ("NAME   ", "web    "),
+        ("PLACEMENT    ", "AsExpected   "),
+        ("FOUND   ", "True    "),
+        ("MANIFESTWORKS   ", "                "),
+        ("APPLIED   ", "          "),
+        ("STATUS        ", "Progressing   "),
+        (
+            "READY                       ",
+            "2 of 3 clusters available   ",
+        ),
+        ("TOTAL   ", "3       "),
+        ("AVAILABLE   ", "2           "),
+        ("PROGRESSING   ", "1             "),
+        ("DEGRADED   ", "0          "),
+        ("AGE", "AGE"),
+    ];
+    let (header, row): (String, String) = columns.into_iter().unzip();
+    ensure!(wide == format!("{header}\n{row}\n"), "{wide}");
+    prints!(
+        hub,
+        ["delete", "mwrs", "web", "-n", n],
+        format!(
+            "{} \"web\" deleted from {n} namespace\n",
+            name.trim_end_matches("/web")
+        )
     );
     Ok(())
 }

@@ -85,28 +85,38 @@ impl Cluster {
         input: &str,
     ) -> Result<KubectlOutput> {
         let program = self.kubectl.as_ref().ok_or(MissingPart(Part::Kubectl))?;
-        let mut child = Command::new(program)
-            .args(args)
-            .env("KUBECONFIG", &self.kubeconfig)
-            // Beside the kubeconfig, so that no cache or preference of the user's plays a part.
-            .env("HOME", self.kubeconfig.with_extension("home"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .context("failed to start kubectl")?;
-        if let Some(mut stdin) = child.stdin.take() {
-            stdin.write_all(input.as_bytes()).await?;
-        }
-        let output = child.wait_with_output().await?;
-        Ok(KubectlOutput {
-            command: args.join(" "),
-            code: output.status.code(),
-            stdout: String::from_utf8(output.stdout)?,
-            stderr: String::from_utf8(output.stderr)?,
-        })
+        kubectl_at(program, &self.kubeconfig, args, input).await
     }
+}
+
+/// Runs kubectl to its end with the access that `kubeconfig` gives.
+pub(crate) async fn kubectl_at(
+    program: &Path,
+    kubeconfig: &Path,
+    args: &[&str],
+    input: &str,
+) -> Result<KubectlOutput> {
+    let mut child = Command::new(program)
+        .args(args)
+        .env("KUBECONFIG", kubeconfig)
+        // Beside the kubeconfig, so that no cache or preference of the user's plays a part.
+        .env("HOME", kubeconfig.with_extension("home"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .context("failed to start kubectl")?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(input.as_bytes()).await?;
+    }
+    let output = child.wait_with_output().await?;
+    Ok(KubectlOutput {
+        command: args.join(" "),
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout)?,
+        stderr: String::from_utf8(output.stderr)?,
+    })
 }
 
 impl fmt::Debug for Cluster {

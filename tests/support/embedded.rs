@@ -1,18 +1,24 @@
 //! muster's own API server, in process.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use anyhow::Result;
-use muster_apiserver::{ApiServer, Storage};
+use muster_apiserver::{ApiServer, ServeOptions, Serving, Storage};
 
 use super::cluster::Cluster;
 use super::parts::Parts;
 use super::rest::Rest;
 
-/// A running embedded API server.
+/// How many past events of a type a watch can resume from. Few, so that a story can make the
+/// server forget; many beside the handful that a story writes between a list and its watch.
+const HISTORY_EVENTS: usize = 250;
+
+/// A running embedded API server: stories call it in process, kubectl over HTTPS on loopback.
 #[derive(Debug)]
 pub(crate) struct EmbeddedApiServer {
     server: ApiServer,
+    serving: Serving,
     cluster: Cluster,
 }
 
@@ -21,12 +27,21 @@ impl EmbeddedApiServer {
     pub(crate) async fn start(parts: &Parts, dir: &Path, name: &str) -> Result<Self> {
         let server = ApiServer::builder()
             .storage(Storage::Memory)
+            .watch_history(HISTORY_EVENTS)
             .build()
             .await?;
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let serving = server.serve(ServeOptions { listen, dir: None }).await?;
+        let kubeconfig = dir.join(format!("embedded-{name}.kubeconfig"));
+        // JSON is YAML.
+        std::fs::write(&kubeconfig, serde_json::to_vec(&serving.kubeconfig())?)?;
         let client = server.client();
-        let kubeconfig = dir.join(format!("{name}.kubeconfig"));
         let cluster = Cluster::new(client.clone(), Rest::new(client), kubeconfig, parts);
-        Ok(Self { server, cluster })
+        Ok(Self {
+            server,
+            serving,
+            cluster,
+        })
     }
 
     /// The cluster that it serves.
@@ -36,6 +51,7 @@ impl EmbeddedApiServer {
 
     /// Ends it.
     pub(crate) async fn stop(self) {
+        self.serving.stop().await;
         self.server.shutdown().await;
     }
 }

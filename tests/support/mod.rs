@@ -6,10 +6,12 @@
 
 mod api_server;
 mod cluster;
+mod definitions;
 mod embedded;
 mod etcd;
 mod harness;
 mod mosquitto;
+pub(crate) mod muster;
 mod parts;
 mod ports;
 mod process;
@@ -18,8 +20,9 @@ mod waiting;
 mod world;
 
 pub(crate) use api_server::RealApiServer;
-pub(crate) use cluster::{Cluster, unique_name};
+pub(crate) use cluster::{Cluster, kubectl_at, unique_name};
+pub(crate) use definitions::install_definitions;
 pub(crate) use harness::{Story, run};
 pub(crate) use mosquitto::MosquittoConf;
 pub(crate) use waiting::eventually;
-pub(crate) use world::{Servers, World};
+pub(crate) use world::{Backend, OwnCluster, Servers, World};

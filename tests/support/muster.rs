@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, bail, ensure};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::Command;
 
@@ -95,27 +95,43 @@ pub(crate) async fn run_to_end(args: &[&str]) -> Result<Ended> {
     })
 }
 
-/// Runs the program, sends it SIGTERM once `begun` says so, and waits for its end.
-pub(crate) async fn run_until_terminated<F: Future<Output = Result<()>>>(
-    args: &[&str],
-    begun: F,
-) -> Result<Ended> {
-    let child = Command::new(PROGRAM)
+/// Runs the program until it prints `marker`, sends it SIGTERM, and waits for its end.
+pub(crate) async fn run_until_terminated(args: &[&str], marker: &str) -> Result<Ended> {
+    let mut child = Command::new(PROGRAM)
         .args(args)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()?;
-    let Some(pid) = child.id() else { bail!("the program ended at once") };
-    begun.await?;
-    let sent = Command::new("kill").args(["-TERM", &pid.to_string()]).status().await?;
+    let pid = child.id().context("the program ended at once")?;
+    let mut lines = BufReader::new(child.stdout.take().context("no stdout")?).lines();
+    let mut stdout = String::new();
+    loop {
+        let Some(line) = lines.next_line().await? else {
+            bail!("no {marker:?} in {stdout}")
+        };
+        stdout.push_str(&line);
+        stdout.push('\n');
+        if line.contains(marker) {
+            break;
+        }
+    }
+    let sent = Command::new("kill")
+        .args(["-TERM", &pid.to_string()])
+        .status()
+        .await?;
     ensure!(sent.success(), "kill failed");
+    while let Some(line) = lines.next_line().await? {
+        stdout.push_str(&line);
+        stdout.push('\n');
+    }
     let output = child.wait_with_output().await?;
+    let stderr = String::from_utf8(output.stderr)?;
     Ok(Ended {
         code: output.status.code(),
-        stdout: String::from_utf8(output.stdout)?,
-        stderr: String::from_utf8(output.stderr)?,
+        stdout,
+        stderr,
     })
 }
 

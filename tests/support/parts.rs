@@ -37,10 +37,7 @@ impl Part {
 /// A story needs a part that this machine does not have. The harness turns it into a
 /// skipped story, or into a failed one where `CI=true`.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "no {} on this machine: run tests/run, or tests/parts/provide to see why",
-    .0.variable()
-)]
+#[error("no {} here; tests/parts/provide gets it or tells how to", .0.variable())]
 pub(crate) struct MissingPart(pub(crate) Part);
 
 /// The programs found.

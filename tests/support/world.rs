@@ -13,7 +13,7 @@ use super::cluster::{Cluster, unique_name};
 use super::embedded::EmbeddedApiServer;
 use super::etcd::Etcd;
 use super::mosquitto::{Mosquitto, MosquittoConf};
-use super::parts::{MissingPart, Parts};
+use super::parts::{MissingPart, Part, Parts};
 
 /// Who serves the clusters of a story.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,11 +60,34 @@ impl World {
         self.cluster(&self.servers.spoke).await
     }
 
+    /// The kubectl of this run.
+    pub(crate) fn kubectl(&self) -> Result<PathBuf> {
+        self.servers.kubectl()
+    }
+
+    /// Who serves the clusters of the story.
+    pub(crate) const fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    /// A cluster for this story alone, for what would disturb others: a hub whose controllers act
+    /// on everything in it.
+    pub(crate) async fn own_cluster(&self) -> Result<OwnCluster> {
+        let servers = &self.servers;
+        Ok(match self.backend {
+            Backend::Embedded => {
+                let started = Box::pin(servers.start_embedded(&unique_name("own"))).await?;
+                OwnCluster::Embedded(Box::new(started))
+            }
+            Backend::Real => OwnCluster::Real(Box::new(servers.own_api_server().await?)),
+        })
+    }
+
     async fn cluster(&self, shared: &SharedCluster) -> Result<Cluster> {
         let servers = &self.servers;
         Ok(match self.backend {
             Backend::Embedded => {
-                let start = servers.start_embedded(shared.name);
+                let start = Box::pin(servers.start_embedded(shared.name));
                 shared.embedded.get(start).await?.cluster().clone()
             }
             Backend::Real => {
@@ -72,6 +95,23 @@ impl World {
                 shared.real.get(start).await?.cluster().clone()
             }
         })
+    }
+}
+
+/// A server that one story has for itself, until it drops or stops it.
+#[derive(Debug)]
+pub(crate) enum OwnCluster {
+    Embedded(Box<EmbeddedApiServer>),
+    Real(Box<RealApiServer>),
+}
+
+impl OwnCluster {
+    /// The cluster that it serves.
+    pub(crate) fn cluster(&self) -> &Cluster {
+        match self {
+            Self::Embedded(server) => server.cluster(),
+            Self::Real(server) => server.cluster(),
+        }
     }
 }
 
@@ -116,6 +156,11 @@ impl Servers {
 
     async fn start_embedded(&self, name: &str) -> Result<EmbeddedApiServer> {
         EmbeddedApiServer::start(&self.parts, self.dir.path(), name).await
+    }
+
+    /// The kubectl of this run.
+    pub(crate) fn kubectl(&self) -> Result<PathBuf> {
+        Ok(self.parts.path(Part::Kubectl)?.to_owned())
     }
 
     /// A mosquitto for one story alone.

@@ -236,7 +236,7 @@ mod tests {
         drop(listener);
         let url = format!("http://127.0.0.1:{port}").parse().unwrap();
         let client = Client::try_from(kube::Config::new(url)).unwrap();
-        let request = kube::core::Request::new("/api").get("v1", &Default::default());
+        let request = kube::core::Request::new("/api").get("v1", &kube::api::GetParams::default());
         let error = Calls::new(client)
             .send::<serde_json::Value>(request)
             .await

@@ -32,6 +32,9 @@ const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// Pause before messages that did not fit are tried again.
 const FLUSH_AFTER: Duration = Duration::from_millis(50);
 
+/// Pause before a watch whose task has panicked is opened again.
+const WATCH_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
 /// Replaces the settings of the agent; takes effect at once.
 #[derive(Debug, Clone, Message)]
 #[rtype(result = "()")]
@@ -52,8 +55,12 @@ pub struct ClusterAgentState {
 #[derive(Debug)]
 enum Child {
     Running(Addr<ManifestWork>),
-    /// It was told to stop; should the work come back meanwhile, this is its state.
-    Stopping(Option<Work>),
+    /// It is being stopped.
+    Stopping {
+        addr: Addr<ManifestWork>,
+        /// The state of the work, should it come back meanwhile.
+        next: Option<Work>,
+    },
 }
 
 /// The actor of one managed cluster.
@@ -86,7 +93,7 @@ impl ClusterAgent {
         }
     }
 
-    fn child(&self, name: &Arc<str>) -> Option<Addr<ManifestWork>> {
+    pub(super) fn child(&self, name: &Arc<str>) -> Option<Addr<ManifestWork>> {
         match self.children.get(name) {
             Some(Child::Running(addr)) => Some(addr.clone()),
             _ => None,
@@ -96,7 +103,7 @@ impl ClusterAgent {
     fn running(&self) -> impl Iterator<Item = &Addr<ManifestWork>> {
         self.children.values().filter_map(|child| match child {
             Child::Running(addr) => Some(addr),
-            Child::Stopping(_) => None,
+            Child::Stopping { .. } => None,
         })
     }
 
@@ -110,7 +117,7 @@ impl ClusterAgent {
                 self.outbox.tell(name, addr, WorkChanged(work));
                 self.flush_later(ctx);
             }
-            Some(Child::Stopping(next)) => *next = Some(work),
+            Some(Child::Stopping { next, .. }) => *next = Some(work),
             None => self.start_child(work),
         }
     }
@@ -126,27 +133,33 @@ impl ClusterAgent {
 
     fn stop_child(&mut self, name: Arc<str>, ctx: &mut Context<Self>) {
         self.outbox.forget(&name);
-        let Some(child) = self.children.get_mut(&name) else {
-            return;
-        };
-        let addr = match std::mem::replace(child, Child::Stopping(None)) {
-            Child::Running(addr) => addr,
-            Child::Stopping(_) => return,
-        };
+        if let Some(addr) = self.child(&name) {
+            let stopping = Child::Stopping {
+                addr: addr.clone(),
+                next: None,
+            };
+            self.children.insert(Arc::clone(&name), stopping);
+            Self::await_stop(name, addr, ctx);
+        }
+    }
+
+    fn await_stop(name: Arc<str>, addr: Addr<ManifestWork>, ctx: &mut Context<Self>) {
+        let stopped = async move { stop(&addr, STOP_LIMIT).await };
         ctx.spawn(
-            wrap_future::<_, Self>(async move { stop(&addr, STOP_LIMIT).await }).map(
-                move |in_time, actor, _| {
-                    if !in_time {
-                        warn!(cluster = actor.deps.cluster, work = %name, "work did not stop");
-                    }
-                    actor.child_stopped(&name);
-                },
-            ),
+            wrap_future::<_, Self>(stopped).map(move |in_time, actor, _| {
+                if !in_time {
+                    warn!(cluster = actor.deps.cluster, work = %name, "work did not stop in time");
+                }
+                actor.child_stopped(&name);
+            }),
         );
     }
 
     fn child_stopped(&mut self, name: &Arc<str>) {
-        if let Some(Child::Stopping(Some(work))) = self.children.remove(name) {
+        if let Some(Child::Stopping {
+            next: Some(work), ..
+        }) = self.children.remove(name)
+        {
             self.start_child(work);
         }
         if self.children.is_empty() {
@@ -196,6 +209,18 @@ impl Actor for ClusterAgent {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
+        // After a restart nobody waits any more for those that were being stopped.
+        for (name, child) in &self.children {
+            if let Child::Stopping { addr, .. } = child {
+                Self::await_stop(Arc::clone(name), addr.clone(), ctx);
+            }
+        }
+        self.watch_works(ctx);
+    }
+}
+
+impl ClusterAgent {
+    fn watch_works(&mut self, ctx: &mut Context<Self>) {
         let health = self
             .deps
             .health
@@ -235,8 +260,15 @@ impl StreamHandler<Seen<Work>> for ClusterAgent {
         }
     }
 
-    /// The stream ends only with the runtime.
-    fn finished(&mut self, _: &mut Self::Context) {}
+    /// The stream never ends by itself, so its task has panicked: watch anew.
+    fn finished(&mut self, ctx: &mut Self::Context) {
+        warn!(
+            cluster = self.deps.cluster,
+            "watch of works ended, watching anew"
+        );
+        self.listing = None;
+        ctx.run_later(WATCH_AGAIN_AFTER, Self::watch_works);
+    }
 }
 
 impl Handler<ChangeSettings> for ClusterAgent {
@@ -272,11 +304,14 @@ impl Handler<Stop> for ClusterAgent {
             ctx.cancel_future(works);
         }
         for child in self.children.values_mut() {
-            if let Child::Stopping(next) = child {
+            if let Child::Stopping { next, .. } = child {
                 *next = None;
             }
         }
-        let children: Vec<_> = self.running().cloned().collect();
+        let addr = |child: &Child| match child {
+            Child::Running(addr) | Child::Stopping { addr, .. } => addr.clone(),
+        };
+        let children: Vec<_> = self.children.values().map(addr).collect();
         let stopped = async move {
             join_all(children.iter().map(|addr| stop(addr, STOP_LIMIT))).await;
         };

@@ -10,8 +10,8 @@ use super::calls::{ApiError, Calls, if_found};
 use super::metrics::{self, PatchResult};
 use super::work::{RawWork, Work};
 
-/// Tries of a status patch when others change the work at the same time.
-const STATUS_TRIES: usize = 4;
+/// Tries of a patch when others change the work at the same time.
+const TRIES: usize = 4;
 
 /// The works of one cluster on the hub. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -52,21 +52,23 @@ impl Hub {
     /// as good.
     pub(super) async fn remove_finalizer(&self, work: &Work) -> Result<(), ApiError> {
         let mut work = work.clone();
-        loop {
+        for attempt in 1.. {
             if !work.has_finalizer() {
-                return Ok(());
+                break;
             }
             let mut finalizers = work.finalizers.to_vec();
             finalizers.retain(|name| name != MANIFEST_WORK_FINALIZER);
             match if_found(self.set_finalizers(&work, &finalizers).await) {
-                Err(error) if error.is_conflict() => match self.get(&work.name).await? {
-                    Some(fresh) if fresh.uid == work.uid => work = fresh,
-                    _ => return Ok(()),
-                },
-                Err(error) => return Err(error),
-                Ok(_) => return Ok(()),
+                Err(error) if error.is_conflict() && attempt < TRIES => {
+                    match self.get(&work.name).await? {
+                        Some(fresh) if fresh.uid == work.uid => work = fresh,
+                        _ => break,
+                    }
+                }
+                answer => return answer.map(|_| ()),
             }
         }
+        Ok(())
     }
 
     async fn set_finalizers(&self, work: &Work, finalizers: &[String]) -> Result<Work, ApiError> {
@@ -106,7 +108,7 @@ impl Hub {
                     metrics::status_patched(PatchResult::Written);
                     return Ok(written.map(Work::from));
                 }
-                Err(error) if error.is_conflict() && attempt < STATUS_TRIES => {
+                Err(error) if error.is_conflict() && attempt < TRIES => {
                     metrics::status_patched(PatchResult::Conflict);
                     match self.get(&work.name).await? {
                         Some(fresh) if fresh.uid == work.uid => work = fresh,

@@ -24,7 +24,7 @@ use actix::{
 };
 use serde::Serialize;
 use tokio::time::Instant;
-use tracing::{debug, warn};
+use tracing::{info, warn};
 
 use super::metrics::{self, ReconcileResult};
 use super::reconcile::{Env, Memory, Outcome, Wishes, reconcile};
@@ -198,7 +198,8 @@ impl ManifestWork {
         let wishes = match outcome {
             Ok(outcome) => self.settle(outcome),
             Err(error) => {
-                warn!(work = %self.work.name, %error, "reconcile ended early, retrying");
+                let (cluster, work) = (&self.env.cluster, &self.work.name);
+                warn!(cluster, %work, %error, "reconcile ended early, retrying");
                 metrics::reconciled(ReconcileResult::Panicked, Duration::ZERO);
                 self.last_result = Some(ReconcileResult::Panicked);
                 self.last_error = Some(error.to_string());
@@ -218,9 +219,7 @@ impl ManifestWork {
     }
 
     fn settle(&mut self, outcome: Outcome) -> Wishes {
-        if let Some(error) = &outcome.error {
-            debug!(work = %self.work.name, result = outcome.result.as_str(), error, "reconciled");
-        }
+        self.log(&outcome);
         self.memory = outcome.memory;
         self.last_result = Some(outcome.result);
         self.last_error = outcome.error;
@@ -232,6 +231,18 @@ impl ManifestWork {
             self.work = work;
         }
         outcome.wishes
+    }
+
+    /// Tells each trouble once, not at every try.
+    fn log(&self, outcome: &Outcome) {
+        let (cluster, work) = (&self.env.cluster, &self.work.name);
+        match &outcome.error {
+            Some(error) if self.last_error.as_ref() != Some(error) => {
+                warn!(cluster, %work, error, "work is not as wanted, retrying");
+            }
+            None if self.last_error.is_some() => info!(cluster, %work, "work is as wanted again"),
+            Some(_) | None => {}
+        }
     }
 
     fn run_after(&mut self, delay: Duration, ctx: &mut Context<Self>) {
@@ -319,5 +330,91 @@ impl Handler<Stop> for ManifestWork {
 
     fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
         ctx.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::{AgentDeps, AgentSettings};
+    use crate::supervision::{Health, Registry};
+
+    fn actor() -> ManifestWork {
+        let config = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
+        let client = kube::Client::try_from(config).unwrap();
+        let deps = AgentDeps {
+            cluster: "c1".to_owned(),
+            hub: client.clone(),
+            hub_id: "hub".to_owned(),
+            agent_id: None,
+            spoke: client,
+            settings: AgentSettings::default(),
+            io: Io::current(),
+            registry: Registry::new(),
+            health: Health::new(),
+        };
+        ManifestWork::new(Arc::new(Env::new(&deps)), deps.io.clone(), work(1, 1))
+    }
+
+    fn work(generation: i64, resource_version: u64) -> Work {
+        let json = serde_json::json!({"metadata": {
+            "name": "w", "uid": "1", "generation": generation,
+            "resourceVersion": resource_version.to_string(),
+            "finalizers": [muster_api::constants::MANIFEST_WORK_FINALIZER],
+        }});
+        let raw: super::super::work::RawWork = serde_json::from_str(&json.to_string()).unwrap();
+        raw.into()
+    }
+
+    const REQUESTS: Wishes = Wishes {
+        requests: true,
+        types: false,
+        pending: false,
+        after: None,
+    };
+
+    #[tokio::test(start_paused = true)]
+    async fn each_kind_of_trouble_has_its_own_pace_and_the_soonest_wins() {
+        let mut actor = actor();
+        for _ in 0..10 {
+            actor.delay(REQUESTS);
+        }
+        assert!(actor.delay(REQUESTS).unwrap() > Duration::from_secs(20));
+        let both = Wishes {
+            types: true,
+            ..REQUESTS
+        };
+        assert!(actor.delay(both).unwrap() <= Duration::from_secs(1));
+        assert_eq!(actor.delay(Wishes::default()), None);
+        assert!(
+            actor.delay(REQUESTS).unwrap() <= Duration::from_millis(800),
+            "forgotten"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_asks_for_rest_gets_it() {
+        let mut actor = actor();
+        let after = Some(Duration::from_secs(7));
+        let throttled = Wishes { after, ..REQUESTS };
+        assert_eq!(actor.delay(throttled), after);
+        for _ in 0..10 {
+            actor.delay(throttled);
+        }
+        assert!(actor.delay(throttled).unwrap() > Duration::from_secs(20));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_changed_spec_forgets_failures_and_a_late_state_changes_nothing() {
+        let mut actor = actor();
+        for _ in 0..10 {
+            actor.delay(REQUESTS);
+        }
+        assert!(!actor.learn(work(1, 2)), "only the status moved");
+        assert!(actor.delay(REQUESTS).unwrap() > Duration::from_secs(20));
+        assert!(actor.learn(work(2, 5)));
+        assert!(actor.delay(REQUESTS).unwrap() <= Duration::from_millis(800));
+        assert!(!actor.learn(work(1, 4)), "older than what is known");
+        assert_eq!(actor.work.generation, 2);
     }
 }

@@ -34,6 +34,8 @@ mod rest_mapper;
 mod settings;
 mod spoke;
 mod status;
+#[cfg(test)]
+mod tests;
 mod work;
 
 pub use cluster_agent::{ChangeSettings, ClusterAgent, ClusterAgentState};

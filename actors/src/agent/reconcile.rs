@@ -41,6 +41,7 @@ use super::{AgentDeps, AgentSettings};
 /// What the works of a cluster share.
 #[derive(Debug)]
 pub(super) struct Env {
+    pub(super) cluster: String,
     pub(super) hub: Hub,
     pub(super) spoke: Spoke,
     pub(super) identity: Identity,
@@ -68,6 +69,7 @@ impl Env {
     pub(super) fn new(deps: &AgentDeps) -> Self {
         let hub_hash = muster_core::applied_work::hub_hash(&deps.hub_id);
         Self {
+            cluster: deps.cluster.clone(),
             hub: Hub::new(deps.hub.clone(), &deps.cluster),
             spoke: Spoke::new(&deps.cluster, deps.spoke.clone(), deps.health.clone()),
             identity: Identity {

@@ -32,11 +32,15 @@ impl Default for AgentSettings {
     }
 }
 
+/// Shortest time between two polls of a work, whatever the settings say.
+const SHORTEST_POLL: Duration = Duration::from_millis(100);
+
 impl AgentSettings {
     /// Time from one poll to the next.
     pub(super) fn next_poll(&self) -> Duration {
         self.poll_interval
             .mul_f64(rand::rng().random_range(1.0..1.25))
+            .max(SHORTEST_POLL)
     }
 
     /// Time to the first poll: anywhere in an interval, so that the works of an agent that has

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 /// A ManifestWork on the wire, with spec and status undecoded.
-#[derive(Debug, Clone, Deserialize, Serialize)]
+#[derive(Clone, Deserialize, Serialize)]
 pub struct RawWork {
     #[serde(default)]
     metadata: ObjectMeta,
@@ -52,7 +53,7 @@ impl Resource for RawWork {
 }
 
 /// One state of a work. Cheap to clone.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Work {
     /// Name on the hub.
     pub name: Arc<str>,
@@ -72,6 +73,29 @@ pub struct Work {
     spec: Arc<str>,
     /// The status as JSON; `{}` if there is none.
     status: Arc<str>,
+}
+
+// Specs hold Secrets: neither form shows more than which state of which work it is.
+
+impl fmt::Debug for RawWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawWork")
+            .field("name", &self.metadata.name)
+            .field("resource_version", &self.metadata.resource_version)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Work")
+            .field("name", &self.name)
+            .field("uid", &self.uid)
+            .field("generation", &self.generation)
+            .field("resource_version", &self.resource_version)
+            .field("deleting", &self.deleting)
+            .finish_non_exhaustive()
+    }
 }
 
 impl From<RawWork> for Work {
@@ -161,6 +185,19 @@ mod tests {
         serde_json::from_str::<RawWork>(&value.to_string())
             .unwrap()
             .into()
+    }
+
+    #[test]
+    fn debug_texts_hold_no_payload() {
+        let secret = work(|work| work["spec"]["secret"] = "hunter2".into());
+        let raw = serde_json::from_str::<RawWork>(
+            r#"{"metadata": {"name": "w"}, "spec": {"secret": "hunter2"}}"#,
+        );
+        let text = format!("{secret:?} {:?}", raw.unwrap());
+        assert!(
+            text.contains("\"w\"") && !text.contains("hunter2"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -39,7 +39,9 @@ pub struct HubDeps {
 
 impl fmt::Debug for HubDeps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HubDeps").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("HubDeps")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
     }
 }
 
@@ -54,6 +56,9 @@ pub struct HubSettings {
 
 impl Default for HubSettings {
     fn default() -> Self {
-        Self { coalesce: Duration::from_millis(20), self_check: Duration::from_secs(600) }
+        Self {
+            coalesce: Duration::from_millis(20),
+            self_check: Duration::from_secs(600),
+        }
     }
 }

@@ -142,9 +142,15 @@ impl PlacementResolver {
         let Some(placement) = labels.and_then(|labels| labels.get(names::PLACEMENT_LABEL)) else {
             return;
         };
-        let placement = ObjectName { namespace: id.namespace, name: placement.clone() };
+        let placement = ObjectName {
+            namespace: id.namespace,
+            name: placement.clone(),
+        };
         self.waiting.insert(placement.clone());
-        self.decisions.entry(placement).or_default().insert(id.name, decision);
+        self.decisions
+            .entry(placement)
+            .or_default()
+            .insert(id.name, decision);
     }
 
     fn decision_gone(&mut self, decision: &PlacementDecision) {
@@ -175,13 +181,17 @@ impl PlacementResolver {
                 continue;
             }
             let existing = self.decisions.get(&id).cloned().unwrap_or_default();
-            let Some(plan) = self.plan(&id, &existing) else { continue };
+            let Some(plan) = self.plan(&id, &existing) else {
+                continue;
+            };
             self.in_flight.insert(id.clone());
             let client = self.deps.client.clone();
             let namespace = id.namespace.clone();
             let task = self.deps.io.run(plan.carry_out(client, namespace));
             let done = async move {
-                task.await.map_err(ResolveError::from).and_then(|result| result)
+                task.await
+                    .map_err(ResolveError::from)
+                    .and_then(|result| result)
             };
             ctx.spawn(done.into_actor(self).map(move |result, actor, ctx| {
                 actor.in_flight.remove(&id);
@@ -207,11 +217,20 @@ impl PlacementResolver {
     }
 
     /// The writes that bring the decisions of a placement in line; `None` where they are.
-    fn plan(&self, id: &ObjectName, existing: &BTreeMap<String, PlacementDecision>) -> Option<Plan> {
-        let placement =
-            self.placements.get(id).filter(|p| p.metadata.deletion_timestamp.is_none());
+    fn plan(
+        &self,
+        id: &ObjectName,
+        existing: &BTreeMap<String, PlacementDecision>,
+    ) -> Option<Plan> {
+        let placement = self
+            .placements
+            .get(id)
+            .filter(|p| p.metadata.deletion_timestamp.is_none());
         let plan = placement.map_or_else(
-            || Plan { deletes: existing.keys().cloned().collect(), ..Plan::default() },
+            || Plan {
+                deletes: existing.keys().cloned().collect(),
+                ..Plan::default()
+            },
             |placement| decide(placement, &self.clusters, existing, Timestamp::now()),
         );
         (!plan.is_empty()).then_some(plan)
@@ -248,7 +267,9 @@ impl Plan {
         }
         for (name, status) in &self.decisions {
             let patch = Patch::Merge(json!({ "status": status }));
-            decisions.patch_status(name, &PatchParams::default(), &patch).await?;
+            decisions
+                .patch_status(name, &PatchParams::default(), &patch)
+                .await?;
         }
         for name in &self.deletes {
             match decisions.delete(name, &DeleteParams::default()).await {
@@ -258,7 +279,9 @@ impl Plan {
         }
         if let Some((name, status)) = &self.status {
             let patch = Patch::Merge(json!({ "status": status }));
-            placements.patch_status(name, &PatchParams::default(), &patch).await?;
+            placements
+                .patch_status(name, &PatchParams::default(), &patch)
+                .await?;
         }
         Ok(())
     }
@@ -272,9 +295,13 @@ fn decide(
     now: Timestamp,
 ) -> Plan {
     let name = placement.metadata.name.clone().unwrap_or_default();
-    let decided = |decision: &PlacementDecision| decision.status.clone().unwrap_or_default().decisions;
-    let previous: BTreeSet<String> =
-        existing.values().flat_map(decided).map(|decision| decision.cluster_name).collect();
+    let decided =
+        |decision: &PlacementDecision| decision.status.clone().unwrap_or_default().decisions;
+    let previous: BTreeSet<String> = existing
+        .values()
+        .flat_map(decided)
+        .map(|decision| decision.cluster_name)
+        .collect();
     let selected = select(&placement.spec, clusters, &previous);
     let before = placement.status.clone().unwrap_or_default();
 
@@ -300,14 +327,18 @@ fn decide(
             Some(decision) if decision.status.as_ref() == Some(&wanted) => {}
             Some(_) => plan.decisions.push((decision_name.clone(), wanted)),
             None => {
-                plan.creates.push(decision_object(placement, &decision_name));
+                plan.creates
+                    .push(decision_object(placement, &decision_name));
                 plan.decisions.push((decision_name.clone(), wanted));
             }
         }
         decision_names.push(decision_name);
     }
-    plan.deletes =
-        existing.keys().filter(|name| !decision_names.contains(name)).cloned().collect();
+    plan.deletes = existing
+        .keys()
+        .filter(|name| !decision_names.contains(name))
+        .cloned()
+        .collect();
 
     let count = i32::try_from(chosen.len()).unwrap_or(i32::MAX);
     let groups = if chosen.is_empty() {
@@ -341,22 +372,34 @@ fn conditions_of(
 ) -> Vec<Condition> {
     let wanted = placement.spec.number_of_clusters;
     let satisfied = match (fault, wanted) {
-        (Some(_), _) => (FALSE, "Misconfigured", "The placement is misconfigured".to_owned()),
-        (None, _) if count == 0 => {
-            (FALSE, "NoManagedClusterMatched", "No ManagedCluster matches".to_owned())
-        }
+        (Some(_), _) => (
+            FALSE,
+            "Misconfigured",
+            "The placement is misconfigured".to_owned(),
+        ),
+        (None, _) if count == 0 => (
+            FALSE,
+            "NoManagedClusterMatched",
+            "No ManagedCluster matches".to_owned(),
+        ),
         (None, Some(wanted)) if count < wanted => (
             FALSE,
             "NotAllDecisionsScheduled",
             format!("{count} of {wanted} wanted clusters match"),
         ),
-        (None, _) => {
-            (TRUE, "AllDecisionsScheduled", "All cluster decisions scheduled".to_owned())
-        }
+        (None, _) => (
+            TRUE,
+            "AllDecisionsScheduled",
+            "All cluster decisions scheduled".to_owned(),
+        ),
     };
     let misconfigured = match fault {
         Some(fault) => (TRUE, "Misconfigured", fault.to_string()),
-        None => (FALSE, "Succeedconfigured", "Placement configurations check pass".to_owned()),
+        None => (
+            FALSE,
+            "Succeedconfigured",
+            "Placement configurations check pass".to_owned(),
+        ),
     };
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
     let condition = |kind: &str, (status, reason, message): (&str, &str, String)| Condition {
@@ -378,7 +421,10 @@ fn conditions_of(
 fn decision_object(placement: &Placement, name: &str) -> PlacementDecision {
     let metadata = &placement.metadata;
     let labels = [
-        (names::PLACEMENT_LABEL, metadata.name.clone().unwrap_or_default()),
+        (
+            names::PLACEMENT_LABEL,
+            metadata.name.clone().unwrap_or_default(),
+        ),
         (names::DECISION_GROUP_INDEX_LABEL, "0".to_owned()),
         (names::DECISION_GROUP_NAME_LABEL, String::new()),
     ];
@@ -426,13 +472,19 @@ pub async fn register_cluster(
         result => drop(result?),
     }
     let clusters: Api<ManagedCluster> = Api::all(client.clone());
-    let known = clusters.list(&ListParams::default().fields(&format!("metadata.name={name}"))).await?;
+    let known = clusters
+        .list(&ListParams::default().fields(&format!("metadata.name={name}")))
+        .await?;
     if let Some(cluster) = known.items.first() {
         let carried = cluster.metadata.labels.clone().unwrap_or_default();
-        let lacks_label = labels.iter().any(|(key, value)| carried.get(key) != Some(value));
+        let lacks_label = labels
+            .iter()
+            .any(|(key, value)| carried.get(key) != Some(value));
         if lacks_label || !cluster.spec.hub_accepts_client {
             let patch = json!({"metadata": {"labels": labels}, "spec": {"hubAcceptsClient": true}});
-            clusters.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+            clusters
+                .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+                .await?;
         }
         return Ok(());
     }
@@ -450,7 +502,9 @@ impl Actor for PlacementResolver {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(MAILBOX);
-        let HubDeps { client, io, health, .. } = &self.deps;
+        let HubDeps {
+            client, io, health, ..
+        } = &self.deps;
         let all = watcher::Config::default;
         let clusters: Api<ManagedCluster> = Api::all(client.clone());
         let placements: Api<Placement> = Api::all(client.clone());

@@ -27,6 +27,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Reques
 use kube::core::Resource;
 use muster_api::constants as names;
 use muster_api::replicaset::{CascadeDeletionPolicy, ManifestWorkReplicaSetStatus};
+use muster_api::rollout::RolloutType;
 use muster_api::work::ManifestWork;
 use muster_core::replicaset::{
     ReplicaSet, StatusDraft, Template, WorkAction, WorkKey, owner_label,
@@ -170,7 +171,11 @@ impl ReplicaSetAggregator {
     ) -> Addr<Self> {
         let registry: Registry = deps.registry.clone();
         let name = id.to_string();
-        registry.start("ReplicaSetAggregator", name, Self::new(deps, id, again, list_works))
+        registry.start(
+            "ReplicaSetAggregator",
+            name,
+            Self::new(deps, id, again, list_works),
+        )
     }
 
     fn new(deps: HubDeps, id: ObjectName, again: Recipient<TellAgain>, list_works: bool) -> Self {
@@ -203,13 +208,31 @@ impl ReplicaSetAggregator {
     }
 
     fn deleting(&self) -> bool {
-        self.view.as_ref().is_some_and(|view| view.metadata.deletion_timestamp.is_some())
+        self.view
+            .as_ref()
+            .is_some_and(|view| view.metadata.deletion_timestamp.is_some())
+    }
+
+    /// A strategy that this version does not carry out. Rolling out to every cluster at once, in
+    /// place of a few at a time, is not what the user asked for: such a set waits, and says so.
+    fn unsupported_strategy(&self) -> Option<String> {
+        let refs = self.view.iter().flat_map(|view| &view.spec.placement_refs);
+        refs.filter(|placement| placement.rollout_strategy.type_ != RolloutType::All)
+            .map(|placement| {
+                format!(
+                    "rolloutStrategy {} of placement {} is not supported by this version, so no \
+                     work is written",
+                    placement.rollout_strategy.type_, placement.name
+                )
+            })
+            .next()
     }
 
     fn has_finalizer(&self) -> bool {
-        self.view.iter().flat_map(|view| view.metadata.finalizers.iter().flatten()).any(|finalizer| {
-            finalizer == names::MANIFEST_WORK_REPLICA_SET_FINALIZER
-        })
+        self.view
+            .iter()
+            .flat_map(|view| view.metadata.finalizers.iter().flatten())
+            .any(|finalizer| finalizer == names::MANIFEST_WORK_REPLICA_SET_FINALIZER)
     }
 
     fn set_changed(&mut self, view: Arc<SetView>) {
@@ -248,7 +271,11 @@ impl ReplicaSetAggregator {
         match facts {
             Some(facts) => {
                 // An answer to a write may have told a later generation already.
-                if self.set.work(&key).is_none_or(|known| known.generation <= facts.generation) {
+                if self
+                    .set
+                    .work(&key)
+                    .is_none_or(|known| known.generation <= facts.generation)
+                {
                     self.set.set_work(key, facts);
                 }
             }
@@ -274,8 +301,10 @@ impl ReplicaSetAggregator {
             self.write_finalizer(true, ctx);
             return;
         }
-        while self.in_flight.len() < MAX_IN_FLIGHT {
-            let Some(action) = self.set.take_actions(1).pop() else { break };
+        while self.unsupported_strategy().is_none() && self.in_flight.len() < MAX_IN_FLIGHT {
+            let Some(action) = self.set.take_actions(1).pop() else {
+                break;
+            };
             if self.in_flight.contains(action.key()) || self.failing.contains_key(action.key()) {
                 continue; // its answer, or its retry, looks again
             }
@@ -288,8 +317,12 @@ impl ReplicaSetAggregator {
         let foreground = self.view.as_ref().is_some_and(|view| {
             view.spec.cascade_deletion_policy == CascadeDeletionPolicy::Foreground
         });
-        let open: Vec<WorkKey> =
-            self.set.work_keys().filter(|key| self.set.has_live_work(key)).cloned().collect();
+        let open: Vec<WorkKey> = self
+            .set
+            .work_keys()
+            .filter(|key| self.set.has_live_work(key))
+            .cloned()
+            .collect();
         let mut asked = true;
         for key in open {
             if self.deleted.contains(&key) {
@@ -323,7 +356,10 @@ impl ReplicaSetAggregator {
         let request = self.request(&action);
         let owner = owner_label(&self.id.namespace, &self.id.name);
         let client = self.deps.client.clone();
-        let task = self.deps.io.run(carry_out(client, key.clone(), owner, request));
+        let task = self
+            .deps
+            .io
+            .run(carry_out(client, key.clone(), owner, request));
         let done = async move { task.await.unwrap_or_else(|error| Err(error.into())) };
         ctx.spawn(done.into_actor(self).map(move |result, actor, ctx| {
             actor.written(key, kind, result, ctx);
@@ -331,7 +367,10 @@ impl ReplicaSetAggregator {
     }
 
     fn request(&self, action: &WorkAction) -> Result<WorkRequest, WriteError> {
-        let template = self.view.as_ref().and_then(|view| view.spec.manifest_work_template.as_deref());
+        let template = self
+            .view
+            .as_ref()
+            .and_then(|view| view.spec.manifest_work_template.as_deref());
         let empty;
         let template = match template {
             Some(template) => template,
@@ -445,15 +484,18 @@ impl ReplicaSetAggregator {
         // With the resource version: a list is replaced whole, so it must not be an old one.
         let patch = json!({"metadata": {
             "resourceVersion": view.metadata.resource_version, "finalizers": finalizers}});
-        let sets: Api<SetView> =
-            Api::namespaced(self.deps.client.clone(), &self.id.namespace);
+        let sets: Api<SetView> = Api::namespaced(self.deps.client.clone(), &self.id.namespace);
         let name = self.id.name.clone();
         let task = self.deps.io.run(async move {
-            sets.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(patch)).await
+            sets.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(patch))
+                .await
         });
         ctx.spawn(task.into_actor(self).map(move |result, actor, ctx| {
             actor.finalizer = FinalizerStep::Idle;
-            match result.map_err(WriteError::from).and_then(|answer| answer.map_err(Into::into)) {
+            match result
+                .map_err(WriteError::from)
+                .and_then(|answer| answer.map_err(Into::into))
+            {
                 Ok(meta) => {
                     if let Some(view) = &actor.view {
                         let mut view = SetView::clone(view);
@@ -484,7 +526,9 @@ impl ReplicaSetAggregator {
             return;
         }
         let coalesce = self.deps.settings.coalesce;
-        let elapsed = self.last_status_write.map_or(coalesce, |last| last.elapsed());
+        let elapsed = self
+            .last_status_write
+            .map_or(coalesce, |last| last.elapsed());
         if elapsed >= coalesce {
             self.write_status(ctx);
         } else {
@@ -501,7 +545,7 @@ impl ReplicaSetAggregator {
 
     fn draft(&self) -> StatusDraft {
         let mut draft = self.set.status();
-        let mut trouble = Vec::new();
+        let mut trouble: Vec<String> = self.unsupported_strategy().into_iter().collect();
         for (key, (_, text)) in self.failing.iter().take(NAMED_FAILURES) {
             trouble.push(format!("cluster {}: {text}", key.cluster));
         }
@@ -552,11 +596,11 @@ impl ReplicaSetAggregator {
         next: &ManifestWorkReplicaSetStatus,
     ) -> impl Future<Output = Result<(), WriteError>> + 'static {
         let patch = status_writer::patch(next);
-        let sets: Api<SetView> =
-            Api::namespaced(self.deps.client.clone(), &self.id.namespace);
+        let sets: Api<SetView> = Api::namespaced(self.deps.client.clone(), &self.id.namespace);
         let name = self.id.name.clone();
         let task = self.deps.io.run(async move {
-            sets.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await
+            sets.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))
+                .await
         });
         async move {
             task.await??;
@@ -592,8 +636,10 @@ impl ReplicaSetAggregator {
     /// Lists the works of this set, which is how a new life begins.
     fn list_works(&mut self, ctx: &mut Context<Self>) {
         let owner = owner_label(&self.id.namespace, &self.id.name);
-        let selector =
-            format!("{}={owner}", names::MANIFEST_WORK_REPLICA_SET_CONTROLLER_NAME_LABEL_KEY);
+        let selector = format!(
+            "{}={owner}",
+            names::MANIFEST_WORK_REPLICA_SET_CONTROLLER_NAME_LABEL_KEY
+        );
         let works: Api<WorkView> = Api::all(self.deps.client.clone());
         let task = self
             .deps
@@ -634,7 +680,10 @@ impl ReplicaSetAggregator {
 
 /// A JSON pointer to a label (RFC 6901).
 fn label_path(label: &str) -> String {
-    format!("/metadata/labels/{}", label.replace('~', "~0").replace('/', "~1"))
+    format!(
+        "/metadata/labels/{}",
+        label.replace('~', "~0").replace('/', "~1")
+    )
 }
 
 /// The body of a write, encoded on the arbiter since it borrows the template.
@@ -668,7 +717,11 @@ impl WorkRequest {
         let body = Body {
             api_version: ManifestWork::api_version(&()),
             kind: ManifestWork::kind(&()),
-            metadata: Meta { namespace: &key.cluster, name: &key.name, labels },
+            metadata: Meta {
+                namespace: &key.cluster,
+                name: &key.name,
+                labels,
+            },
             spec: template,
         };
         serde_json::to_vec(&body)
@@ -676,10 +729,7 @@ impl WorkRequest {
             .map_err(|error| WriteError::Request(error.to_string()))
     }
 
-    fn patch(
-        operations: &[serde_json::Value],
-        template: &RawValue,
-    ) -> Result<Self, WriteError> {
+    fn patch(operations: &[serde_json::Value], template: &RawValue) -> Result<Self, WriteError> {
         #[derive(Serialize)]
         struct Spec<'a> {
             op: &'static str,
@@ -693,11 +743,20 @@ impl WorkRequest {
                 body.push(b',');
             }
             // "add" replaces what is there and does not mind when nothing is.
-            serde_json::to_writer(&mut body, &Spec { op: "add", path: "/spec", value: template })?;
+            serde_json::to_writer(
+                &mut body,
+                &Spec {
+                    op: "add",
+                    path: "/spec",
+                    value: template,
+                },
+            )?;
             body.push(b']');
             Ok(body)
         };
-        encode().map(Self::Patch).map_err(|error| WriteError::Request(error.to_string()))
+        encode()
+            .map(Self::Patch)
+            .map_err(|error| WriteError::Request(error.to_string()))
     }
 }
 
@@ -754,7 +813,11 @@ async fn adopt(client: kube::Client, key: &WorkKey, owner: &str) -> Result<Writt
     let work = works.get(&key.name).await?;
     let label = names::MANIFEST_WORK_REPLICA_SET_CONTROLLER_NAME_LABEL_KEY;
     let labels = Resource::meta(&work).labels.as_ref();
-    if labels.and_then(|labels| labels.get(label)).map(String::as_str) == Some(owner) {
+    if labels
+        .and_then(|labels| labels.get(label))
+        .map(String::as_str)
+        == Some(owner)
+    {
         Ok(Written::Work(Box::new(work)))
     } else {
         Err(WriteError::NotOurs(format!("{}/{}", key.cluster, key.name)))
@@ -808,8 +871,11 @@ impl Handler<Snapshot> for ReplicaSetAggregator {
 
     fn handle(&mut self, _: Snapshot, _: &mut Self::Context) -> Self::Result {
         let status = self.set.status();
-        let failing: HashMap<&WorkKey, &str> =
-            self.failing.iter().map(|(key, (_, text))| (key, text.as_str())).collect();
+        let failing: HashMap<&WorkKey, &str> = self
+            .failing
+            .iter()
+            .map(|(key, (_, text))| (key, text.as_str()))
+            .collect();
         Snapshot::of(&State {
             generation: status.generation,
             desired: self.set.desired_total(),

@@ -105,7 +105,11 @@ struct Known<K> {
 
 impl<K> Default for Known<K> {
     fn default() -> Self {
-        Self { all: HashSet::new(), listing: None, synced: false }
+        Self {
+            all: HashSet::new(),
+            listing: None,
+            synced: false,
+        }
     }
 }
 
@@ -156,7 +160,11 @@ impl PlacementState {
     fn facts(&self) -> Option<Arc<PlacementFacts>> {
         self.exists.map(|(selected, decision_groups)| {
             let clusters = self.decisions.values().flatten().cloned().collect();
-            Arc::new(PlacementFacts { selected, decision_groups, clusters })
+            Arc::new(PlacementFacts {
+                selected,
+                decision_groups,
+                clusters,
+            })
         })
     }
 }
@@ -221,7 +229,9 @@ impl ReplicaSets {
     }
 
     fn open_watches(&self, ctx: &mut Context<Self>) {
-        let HubDeps { client, io, health, .. } = &self.deps;
+        let HubDeps {
+            client, io, health, ..
+        } = &self.deps;
         let all = watcher::Config::default;
         let sets: Api<SetView> = Api::all(client.clone());
         let placements: Api<Placement> = Api::all(client.clone());
@@ -231,7 +241,10 @@ impl ReplicaSets {
         let mut reducer = WorkReducer::default();
         let stream = |name: &str| health.stream(format!("hub/{name}"));
         ctx.add_stream(
-            watch(io, sets, all(), stream("manifestworkreplicasets"), |set| set).map(Event::Set),
+            watch(io, sets, all(), stream("manifestworkreplicasets"), |set| {
+                set
+            })
+            .map(Event::Set),
         );
         ctx.add_stream(
             watch(io, placements, all(), stream("placements"), |p| p).map(Event::Placement),
@@ -240,8 +253,10 @@ impl ReplicaSets {
             watch(io, decisions, all(), stream("placementdecisions"), |d| d).map(Event::Decision),
         );
         ctx.add_stream(
-            watch(io, works, owned, stream("manifestworks"), move |work| reducer.reduce(work))
-                .map(Event::Work),
+            watch(io, works, owned, stream("manifestworks"), move |work| {
+                reducer.reduce(work)
+            })
+            .map(Event::Work),
         );
     }
 
@@ -263,10 +278,16 @@ impl ReplicaSets {
 
     /// Everything the router knows that concerns `set`.
     fn tell_all(&mut self, set: &ObjectName) {
-        let Some(Set { view, label, .. }) = self.sets.get(set) else { return };
+        let Some(Set { view, label, .. }) = self.sets.get(set) else {
+            return;
+        };
         let (view, label) = (Arc::clone(view), label.clone());
-        let placements: Vec<String> =
-            view.spec.placement_refs.iter().map(|placement| placement.name.clone()).collect();
+        let placements: Vec<String> = view
+            .spec
+            .placement_refs
+            .iter()
+            .map(|placement| placement.name.clone())
+            .collect();
         self.tell(set, Fact::Set(view));
         for name in placements {
             self.tell_placement_to(set, name);
@@ -278,13 +299,19 @@ impl ReplicaSets {
     }
 
     fn tell_placement_to(&mut self, set: &ObjectName, name: String) {
-        let id = ObjectName { namespace: set.namespace.clone(), name };
+        let id = ObjectName {
+            namespace: set.namespace.clone(),
+            name,
+        };
         let facts = self.placements.get(&id).and_then(PlacementState::facts);
         self.tell(set, Fact::Placement(id.name, facts));
     }
 
     fn placement_changed(&mut self, placement: &ObjectName) {
-        if self.placements.get(placement).is_some_and(|p| p.exists.is_none() && p.decisions.is_empty())
+        if self
+            .placements
+            .get(placement)
+            .is_some_and(|p| p.exists.is_none() && p.decisions.is_empty())
         {
             self.placements.remove(placement);
         }
@@ -293,7 +320,12 @@ impl ReplicaSets {
             .iter()
             .filter(|(id, set)| {
                 id.namespace == placement.namespace
-                    && set.view.spec.placement_refs.iter().any(|r| r.name == placement.name)
+                    && set
+                        .view
+                        .spec
+                        .placement_refs
+                        .iter()
+                        .any(|r| r.name == placement.name)
             })
             .map(|(id, _)| id.clone())
             .collect();
@@ -330,7 +362,9 @@ impl ReplicaSets {
 
     fn set_gone(&mut self, id: &ObjectName, ctx: &mut Context<Self>) {
         self.known_sets.gone(id);
-        let Some(set) = self.sets.remove(id) else { return };
+        let Some(set) = self.sets.remove(id) else {
+            return;
+        };
         self.by_label.remove(&set.label);
         self.incomplete.remove(id);
         info!(replica_set = %id, "replica set is gone");
@@ -345,9 +379,15 @@ impl ReplicaSets {
         let Some(placement) = labels.and_then(|labels| labels.get(names::PLACEMENT_LABEL)) else {
             return self.decision_gone(&id); // the label may have been there before
         };
-        let placement =
-            ObjectName { namespace: id.namespace.clone(), name: placement.clone() };
-        if self.decision_of.get(&id).is_some_and(|before| *before != placement) {
+        let placement = ObjectName {
+            namespace: id.namespace.clone(),
+            name: placement.clone(),
+        };
+        if self
+            .decision_of
+            .get(&id)
+            .is_some_and(|before| *before != placement)
+        {
             self.decision_gone(&id);
             self.known_decisions.seen(&id);
         }
@@ -364,7 +404,9 @@ impl ReplicaSets {
 
     fn decision_gone(&mut self, id: &ObjectName) {
         self.known_decisions.gone(id);
-        let Some(placement) = self.decision_of.remove(id) else { return };
+        let Some(placement) = self.decision_of.remove(id) else {
+            return;
+        };
         if let Some(state) = self.placements.get_mut(&placement) {
             state.decisions.remove(&id.name);
         }
@@ -416,7 +458,9 @@ impl ReplicaSets {
 
     fn work_gone(&mut self, key: &WorkKey) {
         self.known_works.gone(key);
-        let Some(owner) = self.owners.remove(key) else { return };
+        let Some(owner) = self.owners.remove(key) else {
+            return;
+        };
         if let Some(set) = self.by_label.get(&owner).cloned() {
             self.tell(&set, Fact::Work(key.clone(), None));
         } else if let Some(works) = self.unowned.get_mut(&owner) {
@@ -437,7 +481,9 @@ impl Actor for ReplicaSets {
         ctx.run_interval(RETRY_TELL, |router, _| {
             if !router.held.is_empty() {
                 let sets = &router.sets;
-                router.held.flush(|(set, _)| sets.get(set).map(|set| set.addr.clone()));
+                router
+                    .held
+                    .flush(|(set, _)| sets.get(set).map(|set| set.addr.clone()));
             }
             router.tell_complete();
         });

@@ -29,7 +29,12 @@ fn value(sum: ValueSum) -> AggregatedValue {
         sum: sum.integers.map(|(sum, _, _)| sum),
         min: sum.integers.map(|(_, min, _)| min),
         max: sum.integers.map(|(_, _, max)| max),
-        counts: counts.map(|(value, count)| ValueCount { value, count: count.into() }).collect(),
+        counts: counts
+            .map(|(value, count)| ValueCount {
+                value,
+                count: count.into(),
+            })
+            .collect(),
         others: (sum.others > 0).then(|| sum.others.into()),
     }
 }
@@ -129,20 +134,40 @@ mod tests {
 
     #[test]
     fn transition_times_move_only_with_the_status() {
-        let first = status(draft(false, "0/2"), &ManifestWorkReplicaSetStatus::default(), at(10));
-        assert_eq!(first.conditions[0].last_transition_time.0.as_millisecond(), 10_000);
+        let first = status(
+            draft(false, "0/2"),
+            &ManifestWorkReplicaSetStatus::default(),
+            at(10),
+        );
+        assert_eq!(
+            first.conditions[0].last_transition_time.0.as_millisecond(),
+            10_000
+        );
         assert_eq!(first.conditions[0].observed_generation, Some(3));
         let second = status(draft(false, "1/2"), &first, at(20));
         assert_eq!(second.conditions[0].message, "1/2");
-        assert_eq!(second.conditions[0].last_transition_time, first.conditions[0].last_transition_time);
+        assert_eq!(
+            second.conditions[0].last_transition_time,
+            first.conditions[0].last_transition_time
+        );
         let third = status(draft(true, "2/2"), &second, at(30));
         assert_eq!(third.conditions[0].last_transition_time.0.as_second(), 30);
     }
 
     #[test]
     fn conditions_of_others_are_kept_and_nothing_changes_twice() {
-        let mut before = status(draft(true, ""), &ManifestWorkReplicaSetStatus::default(), at(1));
-        before.conditions.insert(0, Condition { type_: "Theirs".into(), ..before.conditions[0].clone() });
+        let mut before = status(
+            draft(true, ""),
+            &ManifestWorkReplicaSetStatus::default(),
+            at(1),
+        );
+        before.conditions.insert(
+            0,
+            Condition {
+                type_: "Theirs".into(),
+                ..before.conditions[0].clone()
+            },
+        );
         let again = status(draft(true, ""), &before, at(99));
         assert_eq!(again, before);
     }

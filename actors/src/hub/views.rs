@@ -135,11 +135,15 @@ pub(super) struct WorkReducer {
 impl WorkReducer {
     /// The facts of `work`, or its key where it belongs to no replica set.
     pub(super) fn reduce(&mut self, work: WorkView) -> Result<OwnedWork, WorkKey> {
-        let ObjectName { namespace: cluster, name } = ObjectName::of(&work.metadata);
+        let ObjectName {
+            namespace: cluster,
+            name,
+        } = ObjectName::of(&work.metadata);
         let key = WorkKey { cluster, name };
         let labels = work.metadata.labels.unwrap_or_default();
-        let Some(owner) =
-            labels.get(names::MANIFEST_WORK_REPLICA_SET_CONTROLLER_NAME_LABEL_KEY).cloned()
+        let Some(owner) = labels
+            .get(names::MANIFEST_WORK_REPLICA_SET_CONTROLLER_NAME_LABEL_KEY)
+            .cloned()
         else {
             return Err(key);
         };
@@ -198,7 +202,11 @@ fn conditions(all: &[Condition]) -> WorkConditions {
 fn report(status: ManifestWorkStatus) -> Report {
     let value = |value: FieldValue| -> Option<Value> {
         let text = value.string.or(value.json_raw).map(Value::Text);
-        value.integer.map(Value::Integer).or(text).or(value.boolean.map(Value::Boolean))
+        value
+            .integer
+            .map(Value::Integer)
+            .or(text)
+            .or(value.boolean.map(Value::Boolean))
     };
     status
         .resource_status
@@ -215,7 +223,12 @@ fn report(status: ManifestWorkStatus) -> Report {
                 namespace: meta.namespace,
             };
             let values = manifest.status_feedback.values.into_iter();
-            (resource, values.filter_map(|v| Some((v.name, value(v.value)?))).collect())
+            (
+                resource,
+                values
+                    .filter_map(|v| Some((v.name, value(v.value)?)))
+                    .collect(),
+            )
         })
         .collect()
 }
@@ -253,13 +266,22 @@ mod tests {
     #[test]
     fn a_work_becomes_facts() {
         let owned = WorkReducer::default().reduce(work(2, &json!({}))).unwrap();
-        assert_eq!((owned.owner.as_str(), owned.key.cluster.as_str()), ("default.web", "c1"));
+        assert_eq!(
+            (owned.owner.as_str(), owned.key.cluster.as_str()),
+            ("default.web", "c1")
+        );
         assert_eq!(owned.facts.placement, "all");
         let applied = owned.facts.conditions.applied.unwrap();
-        assert_eq!((applied.status, applied.observed_generation), (Truth::True, Some(2)));
+        assert_eq!(
+            (applied.status, applied.observed_generation),
+            (Truth::True, Some(2))
+        );
         let values = &owned.facts.report[0].1;
         assert_eq!(values[0], ("Ready".to_owned(), Value::Integer(3)));
-        assert_eq!(values[1], ("Phase".to_owned(), Value::Text("Up".to_owned())));
+        assert_eq!(
+            values[1],
+            ("Phase".to_owned(), Value::Text("Up".to_owned()))
+        );
         assert_eq!(values.len(), 2, "a value without content is left out");
     }
 
@@ -268,19 +290,29 @@ mod tests {
         let mut reducer = WorkReducer::default();
         let spec = |name: &str| json!({"workload": {"manifests": [{"kind": name}]}});
         let first = reducer.reduce(work(1, &spec("A"))).unwrap().facts;
-        let status_event = reducer.reduce(work(1, &spec("not looked at"))).unwrap().facts;
+        let status_event = reducer
+            .reduce(work(1, &spec("not looked at")))
+            .unwrap()
+            .facts;
         assert_eq!(first.spec_hash, status_event.spec_hash);
         assert!(Arc::ptr_eq(&first.labels, &status_event.labels));
         let changed = reducer.reduce(work(2, &spec("B"))).unwrap().facts;
         assert_ne!(first.spec_hash, changed.spec_hash);
-        reducer.forget(&WorkKey { cluster: "c1".into(), name: "web".into() });
-        assert_ne!(reducer.reduce(work(2, &spec("C"))).unwrap().facts.spec_hash, changed.spec_hash);
+        reducer.forget(&WorkKey {
+            cluster: "c1".into(),
+            name: "web".into(),
+        });
+        assert_ne!(
+            reducer.reduce(work(2, &spec("C"))).unwrap().facts.spec_hash,
+            changed.spec_hash
+        );
     }
 
     #[test]
     fn a_work_of_nobody_is_only_a_key() {
         let view: WorkView =
-            serde_json::from_value(json!({"metadata": {"namespace": "c1", "name": "mine"}})).unwrap();
+            serde_json::from_value(json!({"metadata": {"namespace": "c1", "name": "mine"}}))
+                .unwrap();
         let key = WorkReducer::default().reduce(view).unwrap_err();
         assert_eq!((key.cluster.as_str(), key.name.as_str()), ("c1", "mine"));
     }

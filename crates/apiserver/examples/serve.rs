@@ -4,7 +4,8 @@
 
 use std::net::SocketAddr;
 
-use muster_apiserver::{ApiServer, ServeOptions};
+use muster_apiserver::{ApiServer, ServeOptions, SimulatorOptions, WorkloadSimulator};
+use tokio_util::sync::CancellationToken;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,6 +21,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         "serving https://{}, kubeconfig in {file}, Ctrl-C ends",
         serving.addr()
     );
-    std::future::pending::<()>().await;
+    WorkloadSimulator::new(server.uncounted_client(), SimulatorOptions::default())
+        .run(CancellationToken::new())
+        .await;
     Ok(())
 }

@@ -6,6 +6,10 @@ use crate::validation::NameRule;
 
 /// What the server has to know about a built-in type.
 #[derive(Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is an independent fact of a type"
+)]
 pub(crate) struct Builtin {
     pub(crate) group: &'static str,
     pub(crate) version: &'static str,
@@ -146,7 +150,7 @@ const POD_FIELDS: &[&str] = &[
     "status.nominatedNodeName",
 ];
 
-/// Name of the type of CustomResourceDefinitions, which the server itself acts on.
+/// Name of the type of `CustomResourceDefinition`s, which the server itself acts on.
 pub(crate) const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 /// Name of the type of namespaces, which the server itself acts on.
 pub(crate) const NAMESPACES: &str = "namespaces";

@@ -1,6 +1,9 @@
 //! Schemas of the built-in types, derived from their Rust types.
 
+use std::sync::LazyLock;
+
 use k8s_openapi::api;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::Value;
 
@@ -54,6 +57,15 @@ pub(crate) fn of(builtin: &Builtin) -> Option<Value> {
         ("events.k8s.io", "Event") => document::<api::events::v1::Event>(),
         _ => return None,
     })
+}
+
+/// What the API documentation says about a field of `metadata`.
+pub(crate) fn metadata_description(field: &str) -> String {
+    static METADATA: LazyLock<Value> = LazyLock::new(document::<ObjectMeta>);
+    METADATA["properties"][field]["description"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// The compiled schema of a built-in type.

@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: their checks, their status, and the types that they bring.
+//! `CustomResourceDefinition`s: their checks, their status, and the types that they bring.
 
 use std::sync::Arc;
 
@@ -260,7 +260,13 @@ fn columns(version: &Value) -> Vec<Column> {
             name: text(column, "/name").to_owned(),
             kind: text(column, "/type").to_owned(),
             format: text(column, "/format").to_owned(),
-            description: text(column, "/description").to_owned(),
+            description: match text(column, "/description") {
+                "" => format!(
+                    "Custom resource definition column (in JSONPath format): {}",
+                    text(column, "/jsonPath")
+                ),
+                text => text.to_owned(),
+            },
             priority: column["priority"].as_i64().unwrap_or_default(),
             path: text(column, "/jsonPath").to_owned(),
         })

@@ -15,6 +15,18 @@ const VERBS: [&str; 8] = [
     "watch",
 ];
 
+/// The same in the order in which the real server lists them for custom types.
+const CUSTOM_VERBS: [&str; 8] = [
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "create",
+    "update",
+    "watch",
+];
+
 /// `/version`
 pub(crate) fn version() -> Value {
     json!({
@@ -77,7 +89,8 @@ fn served<'a>(
 fn verbs(def: &ResourceDef) -> Vec<&'static str> {
     match def.builtin {
         Some(builtin) if builtin.review => vec!["create"],
-        _ => VERBS.to_vec(),
+        Some(_) => VERBS.to_vec(),
+        None => CUSTOM_VERBS.to_vec(),
     }
 }
 

@@ -75,7 +75,7 @@ pub(crate) fn new_uid() -> String {
     let mut bytes: [u8; 16] = rand::random();
     bytes[6] = (bytes[6] & 0x0f) | 0x40;
     bytes[8] = (bytes[8] & 0x3f) | 0x80;
-    let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+    let hex = hex(&bytes);
     format!(
         "{}-{}-{}-{}-{}",
         &hex[..8],
@@ -84,6 +84,15 @@ pub(crate) fn new_uid() -> String {
         &hex[16..20],
         &hex[20..]
     )
+}
+
+/// Bytes in hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).expect("a nibble is below 16");
+    bytes
+        .iter()
+        .flat_map(|b| [digit(b >> 4), digit(b & 15)])
+        .collect()
 }
 
 /// Five characters without vowels and look-alikes, as `generateName` appends.

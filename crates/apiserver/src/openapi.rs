@@ -1,4 +1,4 @@
-//! OpenAPI documents: enough for kubectl to explain types and to see that the server validates
+//! `OpenAPI` documents: enough for kubectl to explain types and to see that the server validates
 //! fields itself.
 
 use serde_json::{Map, Value, json};

@@ -31,9 +31,10 @@ impl LabelSelector {
                 if text.trim().is_empty() {
                     continue;
                 }
-                return Err(format!(
+                return Err(
                     "unable to parse requirement: found ',', expected: identifier after ','"
-                ));
+                        .to_owned(),
+                );
             }
             requirements.push(parse_requirement(part)?);
         }
@@ -97,6 +98,12 @@ fn parse_requirement(text: &str) -> Result<Requirement, String> {
             )),
         };
     }
+    let words: Vec<&str> = text.split_whitespace().collect();
+    if let [_, "in" | "notin", rest, ..] = words.as_slice() {
+        return Err(format!(
+            "unable to parse requirement: found '{rest}' expected: '('"
+        ));
+    }
     for (operator, negate) in [("!=", true), ("==", false), ("=", false)] {
         if let Some((key, value)) = text.split_once(operator) {
             let (key, values) = (label_key(key)?, vec![label_value(value)?]);
@@ -132,6 +139,9 @@ fn label_key(text: &str) -> Result<String, String> {
 
 fn label_value(text: &str) -> Result<String, String> {
     let value = text.trim();
+    if value.starts_with('=') {
+        return Err("unable to parse requirement: found '=', expected: identifier".to_owned());
+    }
     if crate::validation::is_label_value(value) {
         Ok(value.to_owned())
     } else {

@@ -80,6 +80,10 @@ impl Serving {
     }
 
     /// A kubeconfig with address, CA and token.
+    ///
+    /// # Panics
+    ///
+    /// Never: the fields are those of the type.
     pub fn kubeconfig(&self) -> Kubeconfig {
         let mut address = self.addr;
         if address.ip().is_unspecified() {
@@ -128,6 +132,7 @@ impl ApiServer {
             tls: TlsAcceptor::from(Arc::new(config)),
             service: ApiService {
                 server: self.inner.clone(),
+                counted: true,
             },
             token: Arc::from(identity.token.as_str()),
             stop: stop.clone(),

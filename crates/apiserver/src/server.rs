@@ -207,9 +207,24 @@ impl ApiServer {
     ///
     /// Panics outside of a tokio runtime, as [`kube::Client::new`] does.
     pub fn client(&self) -> kube::Client {
+        self.client_of(true)
+    }
+
+    /// Gives a client whose requests and watches do not appear in [`ApiServer::stats`]: for
+    /// the simulator and other helpers, so that tests count only what they test.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime, as [`kube::Client::new`] does.
+    pub fn uncounted_client(&self) -> kube::Client {
+        self.client_of(false)
+    }
+
+    fn client_of(&self, counted: bool) -> kube::Client {
         kube::Client::new(
             ApiService {
                 server: self.inner.clone(),
+                counted,
             },
             "default",
         )

@@ -173,6 +173,9 @@ impl Subject {
     }
 }
 
+/// Marks the one error that has no Status as its body.
+pub(crate) const NO_SUCH_PAGE: &str = "NoSuchPage";
+
 /// An answer other than success.
 #[derive(Clone, Debug)]
 pub(crate) struct ApiError {
@@ -410,6 +413,28 @@ impl ApiError {
         )
     }
 
+    /// An error that the real server has no reason for.
+    pub(crate) fn unexpected(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message, None)
+    }
+
+    /// No handler at all, answered in plain text by the real server.
+    pub(crate) fn no_such_page() -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            NO_SUCH_PAGE,
+            "404 page not found\n",
+            None,
+        )
+    }
+
+    /// The name is taken by an object that waits for its deletion.
+    pub(crate) fn still_deleting(subject: &Subject) -> Self {
+        let mut error = Self::already_exists(subject);
+        error.message = format!("object is being deleted: {}", error.message);
+        error
+    }
+
     pub(crate) fn shutting_down() -> Self {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -427,9 +452,11 @@ impl ApiError {
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
             "code": self.code.as_u16(),
         });
+        if !self.reason.is_empty() {
+            status["reason"] = json!(self.reason);
+        }
         if let Some(details) = &self.details {
             status["details"] = details.clone();
         }

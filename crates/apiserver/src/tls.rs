@@ -93,7 +93,7 @@ impl Identity {
         let ca_key = KeyPair::generate().map_err(made)?;
         let certificate = ca_params()?.self_signed(&ca_key).map_err(made)?;
         let secret: [u8; 32] = rand::random();
-        let token = secret.iter().map(|b| format!("{b:02x}")).collect();
+        let token = crate::object::hex(&secret);
         Ok(Self {
             ca_pem: certificate.pem(),
             token,

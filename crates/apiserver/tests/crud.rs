@@ -1,5 +1,12 @@
 //! Objects through a `kube::Client` in process.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::needless_pass_by_value,
+    reason = "helpers of tests fail by panicking and take what reads best"
+)]
+
 mod support;
 
 use k8s_openapi::api::apps::v1::Deployment;

@@ -1,5 +1,12 @@
 //! Custom types at run time.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::needless_pass_by_value,
+    reason = "helpers of tests fail by panicking and take what reads best"
+)]
+
 mod support;
 
 use std::pin::pin;
@@ -224,7 +231,7 @@ async fn updates_need_a_resource_version() {
     assert_eq!(status.code, 422);
     assert!(
         status.message.ends_with(
-            "metadata.resourceVersion: Invalid value: 0x0: must be specified for an update"
+            "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
         ),
         "{}",
         status.message

@@ -1,5 +1,12 @@
 //! State across restarts.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::needless_pass_by_value,
+    reason = "helpers of tests fail by panicking and take what reads best"
+)]
+
 mod support;
 
 use std::path::Path;

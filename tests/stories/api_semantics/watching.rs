@@ -299,7 +299,17 @@ async fn a_watch_from_the_future_is_told_to_come_back(world: World) -> Result<()
 async fn a_watch_from_a_forgotten_version_is_told_so(world: World) -> Result<()> {
     let hub = world.hub().await?;
     let widgets = Widgets::install(hub.clone()).await?;
-    // Older than anything the server keeps of this type.
+    let widget = widgets.widget("a", &json!({ "size": "small" }));
+    hub.rest().post(&widgets.path(), &widget).await?.created()?;
+    // More changes than the embedded server of these stories remembers. The real one has
+    // forgotten the first version of all by the time that it serves.
+    for count in 0..300 {
+        let change = json!({ "metadata": { "labels": { "count": count.to_string() } } });
+        hub.rest()
+            .merge_patch(&format!("{}/a", widgets.path()), &change)
+            .await?
+            .ok()?;
+    }
     let mut watch = hub
         .rest()
         .watch(&format!("{}?watch=true&resourceVersion=1", widgets.path()))

@@ -18,8 +18,9 @@ use super::path::{self, ResourcePath, Target};
 use super::query::Query;
 use crate::discovery;
 use crate::openapi;
+use crate::registry::Types;
 use crate::server::Inner;
-use crate::status::{ApiError, ApiResult};
+use crate::status::{ApiError, ApiResult, NO_SUCH_PAGE};
 use crate::strategy::Part;
 use crate::table;
 use crate::verbs::call::{Answer, Call, Outcome};
@@ -32,6 +33,8 @@ const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 #[derive(Clone)]
 pub(crate) struct ApiService {
     pub(crate) server: Arc<Inner>,
+    /// Requests appear in the statistics.
+    pub(crate) counted: bool,
 }
 
 impl<B> tower::Service<Request<B>> for ApiService
@@ -49,9 +52,9 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let server = self.server.clone();
+        let (server, counted) = (self.server.clone(), self.counted);
         Box::pin(async move {
-            Ok(match handle(server, request).await {
+            Ok(match handle(server, counted, request).await {
                 Ok(response) => response,
                 Err(error) => error_response(&error),
             })
@@ -59,7 +62,11 @@ where
     }
 }
 
-async fn handle<B>(server: Arc<Inner>, request: Request<B>) -> ApiResult<Response<ApiBody>>
+async fn handle<B>(
+    server: Arc<Inner>,
+    counted: bool,
+    request: Request<B>,
+) -> ApiResult<Response<ApiBody>>
 where
     B: Body + Send + 'static,
     B::Data: Send,
@@ -86,7 +93,7 @@ where
         .filter(|d| d.version(&path.version).is_some())
         .filter(|d| d.namespaced || path.namespace.is_none())
         .cloned()
-        .ok_or_else(ApiError::no_such_path)?;
+        .ok_or_else(|| no_such_resource(&types, &path.group))?;
     let form = negotiate::accepted(&parts.headers)?;
     let body = collect(body).await?;
     let call = Call {
@@ -97,10 +104,27 @@ where
         content_type: negotiate::content_type(&parts.headers).to_owned(),
         path,
         body,
+        counted,
     };
     let verb = Verb::of(&parts.method, &call)?;
-    call.server.meter.request(verb.name(), &call.def.key);
+    if counted {
+        call.server.meter.request(verb.name(), &call.def.key);
+    }
+    call.check_dry_run(verb.options())?;
     dispatch(verb, call).await
+}
+
+/// Groups of CRDs and unknown groups answer in plain text, as the real server does.
+fn no_such_resource(types: &Types, group: &str) -> ApiError {
+    if types
+        .all
+        .iter()
+        .any(|d| d.group == group && d.builtin.is_some())
+    {
+        ApiError::no_such_path()
+    } else {
+        ApiError::no_such_page()
+    }
 }
 
 async fn collect<B>(body: B) -> ApiResult<Bytes>
@@ -135,9 +159,8 @@ impl Verb {
             name, subresource, ..
         } = &call.path;
         let verb = match (method.as_str(), name.is_some()) {
-            ("GET" | "HEAD", true) if call.query.flag("watch") => Self::Watch,
+            ("GET" | "HEAD", _) if call.query.flag("watch") => Self::Watch,
             ("GET" | "HEAD", true) => Self::Get,
-            ("GET" | "HEAD", false) if call.query.flag("watch") => Self::Watch,
             ("GET" | "HEAD", false) => Self::List,
             ("POST", false) => Self::Create,
             ("PUT", true) => Self::Update,
@@ -156,6 +179,9 @@ impl Verb {
             Some("status") if version.status => {}
             Some("scale") if version.scale.is_some() => {}
             Some("finalize") if &*call.def.key == crate::builtin::NAMESPACES => {}
+            Some(_) if call.def.builtin.is_none() => {
+                return Err(ApiError::not_found(&call.subject(call.name())));
+            }
             Some(_) => return Err(ApiError::no_such_path()),
         }
         let on_subresource = matches!(verb, Self::Get | Self::Update | Self::Patch);
@@ -163,6 +189,17 @@ impl Verb {
             return Err(not_allowed());
         }
         Ok(verb)
+    }
+
+    /// The kind of the verb's options, for errors about them.
+    fn options(self) -> &'static str {
+        match self {
+            Self::Get | Self::List | Self::Watch => "ListOptions",
+            Self::Create => "CreateOptions",
+            Self::Update => "UpdateOptions",
+            Self::Patch => "PatchOptions",
+            Self::Delete | Self::DeleteCollection => "DeleteOptions",
+        }
     }
 
     fn name(self) -> &'static str {
@@ -271,7 +308,7 @@ fn plain(server: &Inner, target: &Target, form: Form) -> ApiResult<Response<ApiB
     };
     value
         .map(|v| value_response(StatusCode::OK, &v))
-        .ok_or_else(ApiError::no_such_path)
+        .ok_or_else(ApiError::no_such_page)
 }
 
 fn json_response(code: StatusCode, bytes: Bytes) -> Response<ApiBody> {
@@ -309,6 +346,11 @@ fn lines_response(outcome: Outcome) -> Response<ApiBody> {
 
 /// An error as the client gets it.
 pub(crate) fn error_response(error: &ApiError) -> Response<ApiBody> {
+    if error.reason == NO_SUCH_PAGE {
+        let mut response = text_response("404 page not found\n");
+        *response.status_mut() = error.code;
+        return response;
+    }
     let mut response = value_response(error.code, &error.to_value());
     let retry = error
         .details

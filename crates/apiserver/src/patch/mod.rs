@@ -23,10 +23,10 @@ impl PatchKind {
             "application/merge-patch+json" => Ok(Self::Merge),
             "application/strategic-merge-patch+json" if builtin => Ok(Self::Strategic),
             _ if builtin => Err(ApiError::unsupported_media_type(
-                "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json",
+                "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml",
             )),
             _ => Err(ApiError::unsupported_media_type(
-                "application/json-patch+json, application/merge-patch+json",
+                "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
             )),
         }
     }
@@ -66,7 +66,7 @@ impl Patch {
             Self::Json(patch) => patch
                 .0
                 .iter()
-                .any(|op| op.path().to_string() == "/metadata/resourceVersion"),
+                .any(|op| op.path().as_str() == "/metadata/resourceVersion"),
             Self::Merge(patch) | Self::Strategic(patch) => patch
                 .pointer("/metadata/resourceVersion")
                 .is_some_and(|v| !v.is_null()),

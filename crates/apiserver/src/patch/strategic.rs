@@ -25,27 +25,24 @@ fn rule(kind: &str, path: &[&str]) -> Merge {
     let parent = path.len().checked_sub(2).map_or("", |at| path[at]);
     match (*last, parent) {
         ("finalizers", _) => Merge::Set,
+        ("podCIDRs", "spec") if kind == "Node" => Merge::Set,
         ("ownerReferences", "metadata") => Merge::Key("uid"),
         ("conditions", "status") => Merge::Key("type"),
-        ("containers" | "initContainers" | "ephemeralContainers", "spec") => Merge::Key("name"),
-        ("volumes", "spec") => Merge::Key("name"),
-        ("env", _) => Merge::Key("name"),
+        (
+            "containers" | "initContainers" | "ephemeralContainers" | "volumes" | "resourceClaims",
+            "spec",
+        )
+        | ("env" | "imagePullSecrets", _) => Merge::Key("name"),
         ("volumeMounts", _) => Merge::Key("mountPath"),
         ("volumeDevices", _) => Merge::Key("devicePath"),
-        ("imagePullSecrets", _) => Merge::Key("name"),
         ("secrets", "") if kind == "ServiceAccount" => Merge::Key("name"),
-        ("hostAliases", "spec") => Merge::Key("ip"),
+        ("hostAliases", "spec") | ("podIPs" | "hostIPs", "status") => Merge::Key("ip"),
         ("topologySpreadConstraints", "spec") => Merge::Key("topologyKey"),
-        ("resourceClaims", "spec") => Merge::Key("name"),
         ("ports", "spec") if kind == "Service" => Merge::Key("port"),
         ("ports", "containers" | "initContainers" | "ephemeralContainers") => {
             Merge::Key("containerPort")
         }
-        ("podIPs", "status") => Merge::Key("ip"),
-        ("hostIPs", "status") => Merge::Key("ip"),
         ("addresses", "status") if kind == "Node" => Merge::Key("type"),
-        ("taints", "spec") if kind == "Node" => Merge::Replace,
-        ("podCIDRs", "spec") if kind == "Node" => Merge::Set,
         _ => Merge::Replace,
     }
 }
@@ -60,7 +57,7 @@ pub(super) fn apply(kind: &str, target: &mut Value, patch: &Value) -> Result<(),
 
 fn merge_object<'a>(
     kind: &str,
-    path: &mut Vec<&'a str>,
+    at: &mut Vec<&'a str>,
     target: &mut Value,
     patch: &'a Map<String, Value>,
 ) -> Result<(), String> {
@@ -95,32 +92,32 @@ fn merge_object<'a>(
         if name.starts_with('$') {
             continue;
         }
-        path.push(name);
+        at.push(name);
         match value {
             Value::Null => {
                 fields.remove(name);
             }
             Value::Object(patch) => {
                 let entry = fields.entry(name.clone()).or_insert_with(|| json!({}));
-                merge_object(kind, path, entry, patch)?;
+                merge_object(kind, at, entry, patch)?;
             }
             Value::Array(items) => {
                 let entry = fields.entry(name.clone()).or_insert_with(|| json!([]));
-                merge_list(kind, path, entry, items)?;
+                merge_list(kind, at, entry, items)?;
             }
             plain => {
                 fields.insert(name.clone(), plain.clone());
             }
         }
-        path.pop();
+        at.pop();
     }
     for (name, order) in patch {
         if let (Some(field), Some(order)) =
             (name.strip_prefix("$setElementOrder/"), order.as_array())
         {
-            path.push(field);
-            let rule = rule(kind, path);
-            path.pop();
+            at.push(field);
+            let rule = rule(kind, at);
+            at.pop();
             if let Some(list) = fields.get_mut(field).and_then(Value::as_array_mut) {
                 set_order(list, order, &rule);
             }
@@ -131,14 +128,14 @@ fn merge_object<'a>(
 
 fn merge_list<'a>(
     kind: &str,
-    path: &mut Vec<&'a str>,
+    at: &mut Vec<&'a str>,
     target: &mut Value,
     items: &'a [Value],
 ) -> Result<(), String> {
     let replaces = items
         .iter()
         .any(|i| i.get("$patch").is_some_and(|d| d == "replace"));
-    let rule = rule(kind, path);
+    let rule = rule(kind, at);
     let Some(list) = target.as_array_mut().filter(|_| !replaces) else {
         let kept = items.iter().filter(|i| i.get("$patch").is_none());
         *target = Value::Array(kept.cloned().collect());
@@ -156,7 +153,7 @@ fn merge_list<'a>(
         Merge::Key(key) => {
             for item in items {
                 let Value::Object(patch) = item else {
-                    return Err(format!("{}: list item is not an object", path.join(".")));
+                    return Err(format!("{}: list item is not an object", at.join(".")));
                 };
                 let id = patch.get(key).ok_or_else(|| {
                     format!("map: {item} does not contain declared merge key: {key}")
@@ -164,14 +161,14 @@ fn merge_list<'a>(
                 let found = list.iter().position(|i| i.get(key) == Some(id));
                 let delete = patch.get("$patch").is_some_and(|d| d == "delete");
                 match found {
-                    Some(at) if delete => {
-                        list.remove(at);
+                    Some(found) if delete => {
+                        list.remove(found);
                     }
-                    Some(at) => merge_object(kind, path, &mut list[at], patch)?,
+                    Some(found) => merge_object(kind, at, &mut list[found], patch)?,
                     None if delete => {}
                     None => {
                         let mut fresh = json!({});
-                        merge_object(kind, path, &mut fresh, patch)?;
+                        merge_object(kind, at, &mut fresh, patch)?;
                         list.push(fresh);
                     }
                 }

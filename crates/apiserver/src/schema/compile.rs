@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use regex::Regex;
 use serde_json::{Map, Value};
 
+use super::rules::Rules;
 use super::{Additional, Bounds, Child, Counts, ListType, Schema, Type, child_path};
 
 /// A schema that cannot be used.
@@ -19,11 +20,16 @@ pub(crate) struct CompileError {
 
 /// Compiles the `openAPIV3Schema` of a CRD.
 pub(crate) fn compile(document: &Value) -> Result<Schema, CompileError> {
-    Compiler {
+    let mut schema = Compiler {
         definitions: None,
         named: HashMap::new(),
     }
-    .schema(document, "")
+    .schema(document, "")?;
+    schema.rules = Rules::compile(document).map_err(|why| CompileError {
+        path: "x-kubernetes-validations".to_owned(),
+        why,
+    })?;
+    Ok(schema)
 }
 
 /// Compiles the JSON schema of a built-in type, with its `$defs`.
@@ -139,6 +145,7 @@ impl Compiler<'_> {
             any_of: self.list(fields, "anyOf", path)?,
             one_of: self.list(fields, "oneOf", path)?,
             not,
+            rules: None,
             name: None,
         })
     }
@@ -232,9 +239,8 @@ fn kind(fields: &Map<String, Value>) -> Result<(Type, bool), String> {
     let nullable = names.contains(&"null");
     let mut others = names.into_iter().filter(|n| *n != "null");
     let kind = match (others.next(), others.next()) {
-        (None, _) => Type::Any,
         (Some("integer"), Some("string")) | (Some("string"), Some("integer")) => Type::IntOrString,
-        (Some(_), Some(_)) => Type::Any,
+        (None, _) | (Some(_), Some(_)) => Type::Any,
         (Some("object"), None) => Type::Object,
         (Some("array"), None) => Type::Array,
         (Some("string"), None) => Type::String,

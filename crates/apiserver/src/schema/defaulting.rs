@@ -13,14 +13,27 @@ pub(crate) fn apply_defaults(schema: &Schema, value: &mut Value) {
                 let absent = fields
                     .get(name)
                     .is_none_or(|v| v.is_null() && !property.nullable);
-                if absent && let Some(default) = &property.default {
-                    fields.insert(name.clone(), default.clone());
+                if absent {
+                    match &property.default {
+                        Some(default) => {
+                            fields.insert(name.clone(), default.clone());
+                        }
+                        None => {
+                            fields.remove(name);
+                        }
+                    }
                 }
                 if let Some(field) = fields.get_mut(name) {
                     apply_defaults(property, field);
                 }
             }
             if let Additional::Schema(additional) = &schema.additional {
+                fields.retain(|name, value| {
+                    schema.property(name).is_some()
+                        || !value.is_null()
+                        || additional.nullable
+                        || additional.default.is_some()
+                });
                 for (name, field) in fields.iter_mut() {
                     if schema.property(name).is_none() {
                         if field.is_null()
@@ -36,9 +49,9 @@ pub(crate) fn apply_defaults(schema: &Schema, value: &mut Value) {
         }
         Value::Array(items) => {
             if let Some(schema) = &schema.items {
-                items
-                    .iter_mut()
-                    .for_each(|item| apply_defaults(schema, item));
+                for item in items {
+                    apply_defaults(schema, item);
+                }
             }
         }
         _ => {}
@@ -62,7 +75,7 @@ mod tests {
             "absent": {"properties": {"f": {"default": 1}}},
         }}))
         .unwrap();
-        let mut value = json!({"a": null, "n": null, "list": [{}, {"d": false}], "map": {"k": {}}});
+        let mut value = json!({"a": null, "n": null, "list": [{}, {"d": false}], "map": {"k": {}, "gone": null}, "absent": null});
         apply_defaults(&schema, &mut value);
         assert_eq!(
             value,

@@ -8,6 +8,7 @@ mod compile;
 mod defaulting;
 mod format;
 mod pruning;
+mod rules;
 mod validate;
 
 use std::sync::{Arc, OnceLock};
@@ -124,6 +125,8 @@ pub(crate) struct Schema {
     pub(crate) any_of: Vec<Child>,
     pub(crate) one_of: Vec<Child>,
     pub(crate) not: Option<Child>,
+    /// Rules in CEL of this schema and all below it; at the root only.
+    pub(crate) rules: Option<rules::Rules>,
     /// Name of the Go type that a built-in schema stands for.
     pub(crate) name: Option<String>,
 }

@@ -277,11 +277,6 @@ fn check_object(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<Fie
             &format!("should have at least {min} properties"),
         ));
     }
-    for name in &schema.required {
-        if !fields.contains_key(name) {
-            errors.push(FieldError::required(child_path(path, name), ""));
-        }
-    }
     if schema.embedded {
         for name in ["apiVersion", "kind"] {
             let child = child_path(path, name);
@@ -305,6 +300,11 @@ fn check_object(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<Fie
             (Some(property), _) => validate(property, value, &child, errors),
             (None, Additional::Schema(additional)) => validate(additional, value, &child, errors),
             _ => {}
+        }
+    }
+    for name in &schema.required {
+        if !fields.contains_key(name) {
+            errors.push(FieldError::required(child_path(path, name), ""));
         }
     }
 }
@@ -369,12 +369,16 @@ fn find_wrong_type(schema: &Schema, value: &Value, path: &str, owner: &str) -> O
     let owner = schema.name.as_deref().unwrap_or(owner);
     match value {
         Value::Object(fields) => fields.iter().find_map(|(name, value)| {
-            let child = match (schema.property(name), &schema.additional) {
-                (Some(property), _) => property,
-                (None, Additional::Schema(additional)) => additional,
-                _ => return None,
-            };
-            find_wrong_type(child, value, &child_path(path, name), owner)
+            match (schema.property(name), &schema.additional) {
+                (Some(property), _) => {
+                    find_wrong_type(property, value, &child_path(path, name), owner)
+                }
+                // Go's decoder names the map, not its key.
+                (None, Additional::Schema(additional)) => {
+                    find_wrong_type(additional, value, path, owner)
+                }
+                _ => None,
+            }
         }),
         Value::Array(items) => {
             let schema = schema.items.as_ref()?;
@@ -401,6 +405,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::too_many_lines, reason = "a table")]
     fn each_rule_refuses_in_the_real_servers_words() {
         let cases = [
             (

@@ -15,6 +15,7 @@ pub(super) struct Printer {
 }
 
 /// The printer of a built-in type that has one.
+#[allow(clippy::too_many_lines, reason = "a table")]
 pub(super) fn printer(def: &ResourceDef) -> Option<&'static Printer> {
     def.builtin?;
     Some(match def.key.as_ref() {
@@ -428,11 +429,7 @@ fn job(o: &Value, now: Timestamp) -> Vec<Value> {
         "Running"
     };
     let wanted = o.pointer("/spec/completions").and_then(Value::as_i64);
-    let completions = format!(
-        "{}/{}",
-        number(o, "/status/succeeded"),
-        wanted.unwrap_or_else(|| 1.max(0))
-    );
+    let completions = format!("{}/{}", number(o, "/status/succeeded"), wanted.unwrap_or(1));
     let start = text(o, "/status/startTime").parse::<Timestamp>();
     let end = text(o, "/status/completionTime").parse::<Timestamp>();
     let duration = match (start, end) {

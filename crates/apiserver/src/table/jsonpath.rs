@@ -1,4 +1,4 @@
-//! The part of kubectl's JSONPath dialect that printer columns use: fields (with `\.` and
+//! The part of kubectl's `JSONPath` dialect that printer columns use: fields (with `\.` and
 //! `['…']`), indexes, `[*]`, and filters `[?(@.a.b=="x")]`.
 
 use serde_json::Value;
@@ -58,7 +58,9 @@ impl Step {
                     first(path, item).is_some_and(|v| {
                         let equal = match v {
                             Value::String(s) => s == text,
-                            other => other.to_string() == *text,
+                            Value::Bool(flag) => text.parse() == Ok(*flag),
+                            Value::Number(number) => text.parse::<f64>().ok() == number.as_f64(),
+                            _ => false,
                         };
                         equal != *negate
                     })
@@ -99,7 +101,6 @@ fn closing(inner: &str) -> Option<usize> {
     for (at, c) in inner.char_indices() {
         match (c, quote) {
             (c, Some(q)) if c == q => quote = None,
-            (_, Some(_)) => {}
             ('\'' | '"', None) => quote = Some(c),
             ('[', None) => depth += 1,
             (']', None) if depth == 0 => return Some(at),
@@ -115,12 +116,11 @@ fn bracket(text: &str) -> Option<Step> {
         return Some(Step::All);
     }
     if let Some(filter) = text.strip_prefix("?(").and_then(|t| t.strip_suffix(')')) {
-        let (left, negate, right) = match filter.split_once("==") {
-            Some((left, right)) => (left, false, right),
-            None => {
-                let (left, right) = filter.split_once("!=")?;
-                (left, true, right)
-            }
+        let (left, negate, right) = if let Some((left, right)) = filter.split_once("==") {
+            (left, false, right)
+        } else {
+            let (left, right) = filter.split_once("!=")?;
+            (left, true, right)
         };
         let path = left.trim().strip_prefix('@')?;
         let text = right.trim().trim_matches(['"', '\'']);

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::builtin_schema;
 use crate::store::Stored;
 use crate::verbs::call::Call;
 
@@ -35,7 +36,7 @@ impl Column {
             name: "Age".to_owned(),
             kind: "date".to_owned(),
             format: String::new(),
-            description: "CreationTimestamp is a timestamp representing the server time when this object was created.".to_owned(),
+            description: builtin_schema::metadata_description("creationTimestamp"),
             priority: 0,
             path: ".metadata.creationTimestamp".to_owned(),
         }
@@ -45,7 +46,7 @@ impl Column {
 fn name_column() -> Value {
     json!({
         "name": "Name", "type": "string", "format": "name", "priority": 0,
-        "description": "Name must be unique within a namespace.",
+        "description": builtin_schema::metadata_description("name"),
     })
 }
 
@@ -95,7 +96,7 @@ pub(crate) fn render(
         .collect();
     json!({
         "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
-        "columnDefinitions": definitions, "rows": rows,
+        "columnDefinitions": with_columns.then_some(definitions), "rows": rows,
     })
 }
 

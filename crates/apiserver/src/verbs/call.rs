@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::admission::{AdmissionRequest, Operation};
 use crate::http::body::Lines;
@@ -13,7 +13,7 @@ use crate::http::path::ResourcePath;
 use crate::http::query::Query;
 use crate::registry::{ResourceDef, VersionDef, api_version};
 use crate::server::Inner;
-use crate::status::{ApiError, ApiResult, Subject};
+use crate::status::{ApiError, ApiResult, FieldError, Subject};
 use crate::store::{ObjectKey, Scope, Stored, WriteError};
 
 /// One request for objects.
@@ -25,6 +25,8 @@ pub(crate) struct Call {
     pub(crate) form: Form,
     pub(crate) content_type: String,
     pub(crate) body: Bytes,
+    /// The request appears in the statistics.
+    pub(crate) counted: bool,
 }
 
 /// What a verb gives.
@@ -84,6 +86,21 @@ impl Call {
 
     pub(crate) fn dry_run(&self) -> bool {
         self.query.get("dryRun").is_some()
+    }
+
+    /// Refuses a `dryRun` other than `All`.
+    pub(crate) fn check_dry_run(&self, options: &str) -> ApiResult<()> {
+        match self.query.get("dryRun") {
+            None | Some("All") => Ok(()),
+            Some(other) => Err(ApiError::invalid(
+                &Subject::new("meta.k8s.io", options, ""),
+                &[FieldError::not_supported(
+                    "dryRun",
+                    &json!([other]),
+                    &["All".to_owned()],
+                )],
+            )),
+        }
     }
 
     /// The object as errors about it name it.

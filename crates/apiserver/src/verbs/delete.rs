@@ -28,7 +28,7 @@ const DEFAULT_POD_GRACE_SECONDS: i64 = 30;
 /// How often a deletion starts anew when the object changes under it.
 const DELETE_ATTEMPTS: usize = 5;
 
-/// The body of a deletion, `meta.k8s.io/v1` DeleteOptions.
+/// The body of a deletion, `meta.k8s.io/v1` `DeleteOptions`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct DeleteOptions {
@@ -149,6 +149,7 @@ pub(crate) async fn delete_as_server(
         form: Form::Object,
         content_type: String::new(),
         body: Bytes::new(),
+        counted: false,
     };
     match delete_object(&call, stored, &DeleteOptions::default()).await {
         Err(error) if error.reason != "NotFound" => Err(error),
@@ -188,9 +189,8 @@ async fn delete_object(
         let server = &call.server;
         let result = if finished {
             // The last state is what was stored; only the revision tells of the deletion.
-            let last = if object::is_deleting(&old) { new } else { old };
             server
-                .remove(&call.def, &current.key, current.revision, last)
+                .remove(&call.def, &current.key, current.revision, old)
                 .await
         } else {
             server

@@ -51,7 +51,11 @@ impl Pages {
 
     /// The list and offset that a token names.
     pub(crate) fn resume(&self, token: &str) -> ApiResult<(Arc<Snapshot>, usize)> {
-        let invalid = || ApiError::bad_request("continue key is not valid: illegal base64 data");
+        let invalid = || {
+            ApiError::bad_request(
+                "invalid continue token: continue key is not valid: illegal base64 data",
+            )
+        };
         let text = URL_SAFE_NO_PAD.decode(token).map_err(|_| invalid())?;
         let text = String::from_utf8(text).map_err(|_| invalid())?;
         let (id, offset) = text.split_once(':').ok_or_else(invalid)?;

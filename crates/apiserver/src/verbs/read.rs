@@ -88,11 +88,9 @@ pub(crate) fn revision_parameter(call: &Call) -> ApiResult<Option<u64>> {
         return Ok(None);
     };
     text.parse().map(Some).map_err(|_| {
-        list_options_error(&[FieldError::invalid_text(
-            "resourceVersion",
-            &format!("{text:?}"),
-            &format!("strconv.ParseUint: parsing {text:?}: invalid syntax"),
-        )])
+        ApiError::unexpected(format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        ))
     })
 }
 
@@ -173,22 +171,20 @@ fn state_at(call: &Call, selection: &Selection) -> ApiResult<(Vec<Arc<Stored>>, 
     let asked = revision_parameter(call)?;
     let matching = call.query.get("resourceVersionMatch");
     let problem = match (matching, asked) {
-        (None | Some("NotOlderThan"), _) if matching.is_none() || asked.is_some() => None,
         (Some("Exact"), Some(0)) => Some(FieldError::forbidden(
             "resourceVersionMatch",
             "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
         )),
-        (Some("Exact"), Some(_)) => None,
         (Some(_), None) => Some(FieldError::forbidden(
             "resourceVersionMatch",
             "resourceVersionMatch is forbidden unless resourceVersion is provided",
         )),
+        (None, _) | (Some("Exact" | "NotOlderThan"), Some(_)) => None,
         (Some(other), _) => Some(FieldError::not_supported(
             "resourceVersionMatch",
             &json!(other),
             &["Exact".to_owned(), "NotOlderThan".to_owned(), String::new()],
         )),
-        (None, _) => None,
     };
     if let Some(problem) = problem {
         return Err(list_options_error(&[problem]));
@@ -202,9 +198,7 @@ fn state_at(call: &Call, selection: &Selection) -> ApiResult<(Vec<Arc<Stored>>, 
             let objects = store
                 .list_at(&call.def.key, &scope, revision)
                 .map_err(|_| {
-                    ApiError::expired(format!(
-                        "The resourceVersion for the provided list is too old."
-                    ))
+                    ApiError::expired("The resourceVersion for the provided list is too old.")
                 })?;
             Ok((objects, revision))
         }

@@ -20,10 +20,10 @@ use crate::store::{Event, EventKind, Stored};
 use crate::table;
 
 /// How often a quiet watch tells its client how far it has seen, as the real server does.
-const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Shortest default length of a watch; the longest is twice that (`--min-request-timeout`).
-const MIN_WATCH: Duration = Duration::from_mins(30);
+const MIN_WATCH: Duration = Duration::from_secs(30 * 60);
 
 /// The annotation of the bookmark that ends the initial events of a streaming list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -40,7 +40,7 @@ struct Watch {
     seen: u64,
     deadline: Instant,
     columns_sent: bool,
-    _open: OpenWatch,
+    _open: Option<OpenWatch>,
 }
 
 pub(crate) fn watch(call: Call) -> ApiResult<Outcome> {
@@ -57,9 +57,8 @@ pub(crate) fn watch(call: Call) -> ApiResult<Outcome> {
         }
     };
     let after = match (initial, asked) {
-        (Some(true), _) => None,
         (Some(false), None | Some(0)) => Some(call.server.store.revision()),
-        (_, None | Some(0)) => None,
+        (Some(true), _) | (_, None | Some(0)) => None,
         (_, Some(revision)) => Some(revision),
     };
     let scope = selection.narrow(call.scope(), call.def.namespaced);
@@ -84,7 +83,9 @@ pub(crate) fn watch(call: Call) -> ApiResult<Outcome> {
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         interval
     });
-    let open = call.server.meter.open_watch(&call.def.key);
+    let open = call
+        .counted
+        .then(|| call.server.meter.open_watch(&call.def.key));
     let watch = Watch {
         selection,
         backlog: subscription.backlog.into(),
@@ -199,8 +200,12 @@ impl Watch {
         match call.form {
             Form::Table => {
                 let metadata = json!({"resourceVersion": event.revision().to_string()});
-                let table =
-                    table::render(call, &metadata, &[event.object.clone()], !self.columns_sent);
+                let table = table::render(
+                    call,
+                    &metadata,
+                    std::slice::from_ref(&event.object),
+                    !self.columns_sent,
+                );
                 self.columns_sent = true;
                 line(kind.as_str(), &table)
             }

@@ -25,20 +25,23 @@ const PATCH_ATTEMPTS: usize = 5;
 pub(crate) enum Written {
     Stored(Arc<Stored>),
     DryRun(Value),
+    /// The change was the last thing that a deletion waited for: what was stored last, and the
+    /// object as the client has changed it.
+    Gone(Arc<Stored>, Value),
 }
 
 impl Written {
     fn answer(self, code: StatusCode) -> Answer {
         match self {
             Self::Stored(stored) => Answer::Object(code, stored),
-            Self::DryRun(value) => Answer::Value(code, value),
+            Self::DryRun(value) | Self::Gone(_, value) => Answer::Value(code, value),
         }
     }
 
     pub(crate) fn value(&self) -> Value {
         match self {
             Self::Stored(stored) => stored.value(),
-            Self::DryRun(value) => value.clone(),
+            Self::DryRun(value) | Self::Gone(_, value) => value.clone(),
         }
     }
 }
@@ -106,6 +109,11 @@ async fn create_object(call: &Call, mut object: Value) -> ApiResult<Written> {
     }
     let name = object::meta_str(&object, "name").to_owned();
     check_namespace(call, &name)?;
+    if !object::meta_str(&object, "resourceVersion").is_empty() {
+        return Err(ApiError::unexpected(
+            "resourceVersion should not be set on objects to be created",
+        ));
+    }
     if call.def.terminating {
         return Err(ApiError::method_not_allowed(
             "create not allowed while custom resource definition is terminating",
@@ -120,10 +128,15 @@ async fn create_object(call: &Call, mut object: Value) -> ApiResult<Written> {
     }
     call.admit(Operation::Create, &name, &object, None)?;
     let key = ObjectKey::new(call.namespace(), &name);
+    if let Some(existing) = call.server.store.get(&call.def.key, &key) {
+        let subject = call.subject(&name);
+        return Err(if object::is_deleting(&existing.value()) {
+            ApiError::still_deleting(&subject)
+        } else {
+            ApiError::already_exists(&subject)
+        });
+    }
     if call.dry_run() {
-        if call.server.store.get(&call.def.key, &key).is_some() {
-            return Err(ApiError::already_exists(&call.subject(&name)));
-        }
         return Ok(Written::DryRun(object));
     }
     call.server
@@ -205,6 +218,7 @@ pub(crate) async fn patch(call: &Call, part: Part) -> ApiResult<Outcome> {
             return Ok(Answer::Object(StatusCode::OK, current).into());
         }
         check_name(call, &target)?;
+        check_uid(call, &current, &target)?;
         let decoded = decode::object(call, target, mode)?;
         match update_object(call, part, &current, decoded.object).await {
             Err(error) if error.reason == "Conflict" && attempts > 0 && !patch.sets_revision() => {}
@@ -213,11 +227,22 @@ pub(crate) async fn patch(call: &Call, part: Part) -> ApiResult<Outcome> {
     }
 }
 
+/// A patch cannot give an object another identity.
+fn check_uid(call: &Call, current: &Stored, target: &Value) -> ApiResult<()> {
+    let uid = object::meta_str(target, "uid");
+    if uid.is_empty() || uid == current.uid {
+        return Ok(());
+    }
+    let error = FieldError::invalid("metadata.uid", &json!(uid), "field is immutable");
+    Err(ApiError::invalid(&call.kind_subject(call.name()), &[error]))
+}
+
 async fn finish(call: &Call, written: Written, warnings: Vec<String>) -> ApiResult<Outcome> {
     let mut answer = written;
-    if let Written::Stored(stored) = &answer {
+    if let Written::Stored(stored) | Written::Gone(stored, _) = &answer {
         call.server.after_write(&call.def, stored).await?;
-        if &*call.def.key == crate::builtin::CRDS
+        if matches!(answer, Written::Stored(_))
+            && &*call.def.key == crate::builtin::CRDS
             && let Some(fresh) = call.server.store.get(&call.def.key, &stored.key)
         {
             answer = Written::Stored(fresh);
@@ -269,20 +294,19 @@ pub(crate) async fn update_object(
     }
     let server = &call.server;
     let written = if gone {
-        server
-            .remove(&call.def, &current.key, current.revision, new)
-            .await
+        // The last state is what was stored before this change.
+        let removed = server
+            .remove(&call.def, &current.key, current.revision, old)
+            .await;
+        removed.map(|stored| Written::Gone(stored, new))
     } else {
+        let expect = Expect::Revision(current.revision);
         server
-            .put(
-                &call.def,
-                &current.key,
-                Expect::Revision(current.revision),
-                new,
-            )
+            .put(&call.def, &current.key, expect, new)
             .await
+            .map(Written::Stored)
     };
-    written.map(Written::Stored).map_err(|e| match e {
+    written.map_err(|e| match e {
         // Changed or deleted between our read and our write.
         WriteError::Missing => ApiError::not_found(&call.subject(name)),
         other => call.write_error(name, other),
@@ -310,7 +334,7 @@ fn check_preconditions(call: &Call, current: &Stored, new: &Value) -> ApiResult<
             }
             let error = FieldError::invalid_text(
                 "metadata.resourceVersion",
-                "0x0",
+                "0",
                 "must be specified for an update",
             );
             Err(ApiError::invalid(&subject, &[error]))

@@ -18,7 +18,7 @@ pub(crate) async fn server() -> ApiServer {
     ApiServer::builder().build().await.unwrap()
 }
 
-/// A ConfigMap with one key.
+/// A `ConfigMap` with one key.
 pub(crate) fn config_map(name: &str, value: &str) -> ConfigMap {
     ConfigMap {
         metadata: ObjectMeta {

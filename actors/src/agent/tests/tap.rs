@@ -1,0 +1,165 @@
+//! A client that writes down what goes through it, and fails on request.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::{Method, Request, Response};
+use kube::Client;
+use kube::client::Body;
+use serde_json::json;
+
+/// What happens to a request.
+#[derive(Debug, Clone)]
+pub(super) enum Fault {
+    /// The connection breaks.
+    Broken,
+    /// The request takes this long.
+    Slow(Duration),
+    /// The server never answers.
+    Silent,
+    /// The server answers with this status and text.
+    Refused(u16, &'static str, &'static str),
+}
+
+type Rule = Box<dyn FnMut(&Method, &str) -> Option<Fault> + Send>;
+
+#[derive(Default)]
+struct State {
+    requests: Vec<(Method, String)>,
+    answers: BTreeMap<u16, usize>,
+    under_way: usize,
+    most_at_once: usize,
+    rule: Option<Rule>,
+}
+
+/// The middle of a connection.
+#[derive(Clone)]
+pub(super) struct Tap {
+    client: Client,
+    state: Arc<Mutex<State>>,
+}
+
+impl Tap {
+    pub(super) fn new(client: Client) -> Self {
+        Self {
+            client,
+            state: Arc::default(),
+        }
+    }
+
+    /// A client that goes through here.
+    pub(super) fn client(&self) -> Client {
+        let tap = self.clone();
+        let service = tower::service_fn(move |request| {
+            let tap = tap.clone();
+            async move { tap.pass(request).await }
+        });
+        Client::new(service, "default")
+    }
+
+    async fn pass(&self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
+        let fault = {
+            let mut state = self.lock();
+            let path = request.uri().path().to_owned();
+            let fault = state
+                .rule
+                .as_mut()
+                .and_then(|rule| rule(request.method(), &path));
+            let watch = request
+                .uri()
+                .query()
+                .is_some_and(|query| query.contains("watch=true"));
+            if !watch {
+                state.requests.push((request.method().clone(), path));
+            }
+            fault
+        };
+        match fault {
+            None => self.forward(request, Duration::ZERO).await,
+            Some(Fault::Slow(delay)) => self.forward(request, delay).await,
+            Some(Fault::Broken) => Err("connection reset by test".into()),
+            Some(Fault::Silent) => std::future::pending().await,
+            Some(Fault::Refused(code, reason, message)) => {
+                let status = json!({
+                    "kind": "Status", "apiVersion": "v1", "status": "Failure",
+                    "code": code, "reason": reason, "message": message,
+                });
+                let body = Body::from(serde_json::to_vec(&status)?);
+                Ok(Response::builder().status(code).body(body)?)
+            }
+        }
+    }
+
+    async fn forward(
+        &self,
+        request: Request<Body>,
+        delay: Duration,
+    ) -> Result<Response<Body>, tower::BoxError> {
+        {
+            let mut state = self.lock();
+            state.under_way += 1;
+            state.most_at_once = state.most_at_once.max(state.under_way);
+        }
+        tokio::time::sleep(delay).await;
+        let answer = self.client.send(request).await;
+        let mut state = self.lock();
+        state.under_way -= 1;
+        let answer = answer?;
+        *state.answers.entry(answer.status().as_u16()).or_default() += 1;
+        Ok(answer)
+    }
+
+    /// Answers with this HTTP status so far.
+    pub(super) fn answers(&self, code: u16) -> usize {
+        self.lock().answers.get(&code).copied().unwrap_or_default()
+    }
+
+    /// Most requests that were under way at one time.
+    pub(super) fn most_at_once(&self) -> usize {
+        self.lock().most_at_once
+    }
+
+    /// Decides about requests from now on.
+    pub(super) fn fail(&self, rule: impl FnMut(&Method, &str) -> Option<Fault> + Send + 'static) {
+        self.lock().rule = Some(Box::new(rule));
+    }
+
+    /// Lets everything through again.
+    pub(super) fn heal(&self) {
+        self.lock().rule = None;
+    }
+
+    /// Forgets the requests so far.
+    pub(super) fn clear(&self) {
+        self.lock().requests.clear();
+    }
+
+    /// The requests since [`Tap::clear`], watches left out.
+    pub(super) fn requests(&self) -> Vec<(Method, String)> {
+        self.lock().requests.clone()
+    }
+
+    /// The requests that are no reads.
+    pub(super) fn writes(&self) -> Vec<(Method, String)> {
+        let mut requests = self.requests();
+        requests.retain(|(method, _)| method != Method::GET);
+        requests
+    }
+
+    /// How often each path was read.
+    pub(super) fn reads(&self) -> BTreeMap<String, usize> {
+        let mut reads = BTreeMap::new();
+        for (method, path) in self.requests() {
+            if method == Method::GET {
+                *reads.entry(path).or_default() += 1;
+            }
+        }
+        reads
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A rule may panic to see what comes of it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
