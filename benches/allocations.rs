@@ -50,9 +50,14 @@ fn main() {
         }
     });
     report.add(
-        Figure::new("P4", "allocations of one status event", event, "")
-            .below(64e6, "OCM controller at 10,000 clusters, recorded")
-            .params(json!({"clusters": CLUSTERS, "events": TIMES})),
+        Figure::new(
+            "P4",
+            "allocations of one status event",
+            event,
+            "allocations",
+        )
+        .below(64e6, "OCM controller at 10,000 clusters, recorded")
+        .params(json!({"clusters": CLUSTERS, "events": TIMES})),
     );
 
     let object = fixtures::deployment();
@@ -72,7 +77,7 @@ fn main() {
             "P7",
             "allocations of feedback from an object's bytes",
             from_bytes,
-            "",
+            "allocations",
         )
         .below(399.0, "OCM statusfeedback, recorded")
         .met(from_bytes <= MOST_FROM_BYTES)
@@ -83,7 +88,7 @@ fn main() {
             "P7",
             "allocations of feedback from a decoded object",
             decoded,
-            "",
+            "allocations",
         )
         .below(245.0, "OCM statusfeedback, recorded")
         .params(params),
