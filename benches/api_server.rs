@@ -8,16 +8,6 @@
 //! The embedded server shares this process with the client and keeps objects in memory; the real
 //! one is a process of its own, and its etcd does not wait for the disk.
 
-mod support;
-#[path = "../tests/support/mod.rs"]
-#[allow(
-    dead_code,
-    unused_imports,
-    clippy::large_futures,
-    reason = "made for the stories; a bench needs the servers alone"
-)]
-mod tests_support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -32,11 +22,11 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use support::figure::{Figure, Report};
-use support::machine::millis;
-use support::rounds::{Ratio, median};
-use support::{fixtures, servers, slow};
-use tests_support::{RealApiServer, Servers};
+use crate::support::figure::{Figure, Report};
+use crate::support::machine::millis;
+use crate::support::rounds::{Ratio, median};
+use crate::support::{fixtures, servers, slow};
+use crate::tests_support::{RealApiServer, Servers};
 
 const ROUNDS: usize = 5;
 /// Objects created in a round, and how many requests are under way at a time.
@@ -70,7 +60,7 @@ struct Watches {
     all: Notify,
 }
 
-fn main() -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     servers::block_on(async {
         let mut report = Report::start();
         let shared = Servers::new()?;

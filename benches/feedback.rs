@@ -4,19 +4,17 @@
 //! with a filter, from the object's bytes and from the decoded object. Floor, in the same rounds:
 //! `serde_json` decodes the bytes and nothing else. Peer: upstream's evaluation, as recorded.
 
-mod support;
-
 use std::hint::black_box;
 
 use anyhow::{Result, ensure};
 use muster_core::feedback::{FeedbackLimits, FeedbackPlan};
 use serde_json::{Value, json};
 
-use support::figure::{Figure, Report};
-use support::fixtures;
-use support::machine::{Calibration, cpu_each};
-use support::rounds::{Ratio, median};
-use support::slow;
+use crate::support::figure::{Figure, Report};
+use crate::support::fixtures;
+use crate::support::machine::{Calibration, cpu_each};
+use crate::support::rounds::{Ratio, median};
+use crate::support::slow;
 
 const ROUNDS: usize = 15;
 const EVALUATIONS: usize = 2_000;
@@ -25,7 +23,7 @@ const EVALUATIONS: usize = 2_000;
 const FROM_BYTES: (f64, f64, f64) = (1.5, 25.0, 38.8);
 const DECODED: (f64, f64, f64) = (0.4, 50.0, 19.6);
 
-fn main() -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     let mut report = Report::start();
     let calibration = Calibration::measure();
     let object = fixtures::deployment();

@@ -6,8 +6,6 @@
 //! work has reported its feedback, the agent tells its resident memory. Then nothing happens for
 //! a while, and what it uses and asks for meanwhile is its idle cost.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -30,10 +28,10 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::sleep;
 
-use support::figure::{Figure, Report};
-use support::machine::{self, Calibration};
-use support::rounds::slope;
-use support::{fixtures, servers, slow};
+use crate::support::figure::{Figure, Report};
+use crate::support::machine::{self, Calibration};
+use crate::support::rounds::slope;
+use crate::support::{fixtures, servers, slow};
 
 const CLUSTER: &str = "c1";
 /// Works at each step.
@@ -60,7 +58,7 @@ const MIB: f64 = 1024.0 * 1024.0;
 /// Set for the agent's process: the folder with its kubeconfigs.
 const AGENT_DIR: &str = "MUSTER_BENCH_AGENT";
 
-fn main() -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     servers::block_on(async {
         if let Some(dir) = std::env::var_os(AGENT_DIR) {
             return agent_process(&PathBuf::from(dir)).await;
@@ -158,6 +156,7 @@ struct Agent {
 impl Agent {
     fn start(dir: &Path) -> Result<Self> {
         let mut process = Command::new(std::env::current_exe()?)
+            .arg("idle_agent")
             .env(AGENT_DIR, dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -5,8 +5,6 @@
 //! channel. Once with both ends on one thread, once from a worker thread, which is how results of
 //! requests come to an actor.
 
-mod support;
-
 use std::future::Future;
 
 use actix::{Actor, Addr, Context, Handler, Message, MessageResult, Supervised};
@@ -16,9 +14,9 @@ use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use support::figure::{Figure, Report};
-use support::rounds::{Ratio, median};
-use support::{machine, servers};
+use crate::support::figure::{Figure, Report};
+use crate::support::rounds::{Ratio, median};
+use crate::support::{machine, servers};
 
 const ROUNDS: usize = 11;
 const TRIPS: u64 = 10_000;
@@ -94,11 +92,11 @@ fn nanos_each(begin: Instant) -> f64 {
     machine::micros(begin.elapsed()) * 1e3 / TRIPS as f64
 }
 
-fn main() -> Result<()> {
-    servers::block_on(run())
+pub(crate) fn run() -> Result<()> {
+    servers::block_on(measure())
 }
 
-async fn run() -> Result<()> {
+async fn measure() -> Result<()> {
     let mut report = Report::start();
     let actor = Registry::new().start("Idle", "bench", Idle);
     let bare = bare();

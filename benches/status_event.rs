@@ -4,15 +4,13 @@
 //! and sums, and looks for wanted writes. Control, in the same rounds: the state is computed from
 //! scratch for each event; its cost must grow with N, or the bench cannot see growth.
 
-mod support;
-
 use serde_json::json;
 
-use support::figure::{Figure, Report};
-use support::machine::{Calibration, cpu_each, micros, thread_cpu};
-use support::replica_set::{Event, Subject};
-use support::rounds::{Ratio, exponent, median};
-use support::slow;
+use crate::support::figure::{Figure, Report};
+use crate::support::machine::{Calibration, cpu_each, micros, thread_cpu};
+use crate::support::replica_set::{Event, Subject};
+use crate::support::rounds::{Ratio, exponent, median};
+use crate::support::slow;
 
 const ROUNDS: usize = 7;
 const SIZES: [usize; 4] = [100, 1_000, 10_000, 100_000];
@@ -34,7 +32,7 @@ const PEER: [(f64, Option<f64>, &str); 4] = [
 ];
 
 #[allow(clippy::cast_precision_loss, reason = "at most 100,000 clusters")]
-fn main() {
+pub(crate) fn run() {
     let mut report = Report::start();
     let calibration = Calibration::measure();
     let mut subjects: Vec<Subject> = SIZES.iter().map(|n| Subject::new(*n)).collect();

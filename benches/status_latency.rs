@@ -7,8 +7,6 @@
 //! - all of it: the status of a Deployment in a cluster changes → the agent polls → the replica
 //!   set's status shows it. The poll interval dominates that.
 
-mod support;
-
 use std::time::Duration;
 
 use anyhow::Result;
@@ -23,12 +21,12 @@ use muster_api::work::{FieldValue, ManifestWork};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use support::figure::{Figure, Report};
-use support::hub::{self, Hub, cluster};
-use support::open_loop::{self, Change, Seen};
-use support::rounds::{Ratio, percentile};
-use support::servers::{self, until};
-use support::{fixtures, slow};
+use crate::support::figure::{Figure, Report};
+use crate::support::hub::{self, Hub, cluster};
+use crate::support::open_loop::{self, Change, Seen};
+use crate::support::rounds::{Ratio, percentile};
+use crate::support::servers::{self, until};
+use crate::support::{fixtures, slow};
 
 /// The goal in one process: p50 in ms.
 const MOST_P50: f64 = 0.2;
@@ -42,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(6);
 /// The value that works report in the hub leg.
 const VALUE: &str = "ReadyReplicas";
 
-fn main() -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     servers::block_on(async {
         let mut report = Report::start();
         for (clusters, rate, changes) in HUB_LEG {

@@ -127,12 +127,11 @@ pub struct Report {
 }
 
 impl Report {
-    /// Takes the goals from the command line.
+    /// Takes the goals from the command line, where they follow the name of the bench.
     pub fn start() -> Self {
-        let goals = env::args()
-            .skip(1)
-            .filter(|arg| !arg.starts_with('-'))
-            .collect();
+        // cargo adds `--bench`.
+        let arguments = env::args().skip(1).filter(|arg| !arg.starts_with('-'));
+        let goals = arguments.skip(1).collect();
         let profile = if cfg!(debug_assertions) {
             "debug"
         } else {
