@@ -1,0 +1,97 @@
+//! P7: what it costs to read the feedback values of an object.
+//!
+//! Subject: `muster_core::feedback` reads the three well-known values of a Deployment and one path
+//! with a filter, from the object's bytes and from the decoded object. Floor, in the same rounds:
+//! `serde_json` decodes the bytes and nothing else. Peer: upstream's evaluation, as recorded.
+
+use std::hint::black_box;
+
+use anyhow::{Result, ensure};
+use muster_core::feedback::{FeedbackLimits, FeedbackPlan};
+use serde_json::{Value, json};
+
+use crate::support::figure::{Figure, Report};
+use crate::support::fixtures;
+use crate::support::machine::{Calibration, cpu_each};
+use crate::support::rounds::{Ratio, median};
+use crate::support::slow;
+
+const ROUNDS: usize = 15;
+const EVALUATIONS: usize = 2_000;
+
+/// The goals in µs and as a ratio to upstream's CPU time, which follows, in µs.
+const FROM_BYTES: (f64, f64, f64) = (1.5, 25.0, 38.8);
+const DECODED: (f64, f64, f64) = (0.4, 50.0, 19.6);
+
+pub(crate) fn run() -> Result<()> {
+    let mut report = Report::start();
+    let calibration = Calibration::measure();
+    let object = fixtures::deployment();
+    let bytes = object.to_string().into_bytes();
+    let rules = fixtures::feedback_rules();
+    let plan = FeedbackPlan::compile(&rules);
+    let limits = FeedbackLimits::default();
+    let values = plan.evaluate(&object, limits);
+    ensure!(
+        values.values.len() == 4 && values.errors.is_empty(),
+        "odd feedback: {values:?}"
+    );
+
+    let evaluate = |object: &Value| {
+        if slow::injected() {
+            // What upstream does, many times over: paths are parsed again for each object.
+            for _ in 0..50 {
+                black_box(FeedbackPlan::compile(&rules));
+            }
+        }
+        drop(black_box(plan.evaluate(black_box(object), limits)));
+    };
+    let decode = || serde_json::from_slice::<Value>(black_box(&bytes));
+    let (mut floors, mut from_bytes, mut decoded) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        floors.push(cpu_each(EVALUATIONS, || drop(black_box(decode()))));
+        from_bytes.push(cpu_each(EVALUATIONS, || {
+            if let Ok(object) = decode() {
+                evaluate(&object);
+            }
+        }));
+        decoded.push(cpu_each(EVALUATIONS, || evaluate(&object)));
+    }
+
+    let params = json!({"object_bytes": bytes.len(), "values": 4, "rounds": ROUNDS,
+        "evaluations": EVALUATIONS});
+    for (figure, measured, (most, wanted_ratio, recorded)) in [
+        (
+            "CPU of feedback from an object's bytes",
+            &from_bytes,
+            FROM_BYTES,
+        ),
+        ("CPU of feedback from a decoded object", &decoded, DECODED),
+    ] {
+        let value = median(measured);
+        let peer = calibration.scaled(recorded);
+        report.add(
+            Figure::new("P7", figure, value, "µs")
+                .below(peer, "OCM statusfeedback, recorded, scaled by calibration")
+                .met(value <= most && peer / value >= wanted_ratio)
+                .params(calibration.params())
+                .params(params.clone()),
+        );
+    }
+    let ratio = Ratio::of(&floors, &from_bytes);
+    report.add(
+        Figure::new(
+            "P7",
+            "feedback from bytes beside its floor",
+            median(&from_bytes),
+            "µs",
+        )
+        .in_rounds(
+            median(&floors),
+            "serde_json decodes the object to a Value, same run",
+            ratio,
+        )
+        .params(params),
+    );
+    Ok(())
+}

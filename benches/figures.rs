@@ -1,0 +1,38 @@
+//! The benches: `figures BENCH [GOAL…]` runs one and prints its figures, all or those of the goals.
+//!
+//! `benches/run` is the entry for people. One question a file.
+
+mod api_server;
+mod feedback;
+mod idle_agent;
+mod mailbox;
+mod status_event;
+mod status_latency;
+mod support;
+#[path = "../tests/support/mod.rs"]
+#[allow(
+    dead_code,
+    unused_imports,
+    clippy::large_futures,
+    reason = "made for the stories; a bench needs the servers alone"
+)]
+mod tests_support;
+
+use anyhow::{Result, bail};
+
+fn main() -> Result<()> {
+    // cargo adds `--bench`.
+    let bench = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
+    match bench.as_deref() {
+        Some("api_server") => api_server::run(),
+        Some("feedback") => feedback::run(),
+        Some("idle_agent") => idle_agent::run(),
+        Some("mailbox") => mailbox::run(),
+        Some("status_event") => {
+            status_event::run();
+            Ok(())
+        }
+        Some("status_latency") => status_latency::run(),
+        other => bail!("no bench {other:?}; benches/run --list tells which there are"),
+    }
+}

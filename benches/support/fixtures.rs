@@ -1,0 +1,97 @@
+//! The objects that are measured.
+
+use muster_api::work::{FeedBackType, FeedbackRule, JsonPath};
+use serde_json::{Value, json};
+
+/// The bench object: a Deployment of about 1 KB, two of its three replicas ready.
+pub fn deployment() -> Value {
+    let mut object = manifest("web", "default");
+    object["metadata"]["uid"] = json!("7d1c3a52-0a3e-4a53-9f0e-3d6f1c1f0a11");
+    object["metadata"]["resourceVersion"] = json!("81234");
+    object["metadata"]["generation"] = json!(4);
+    object["metadata"]["creationTimestamp"] = json!("2026-03-01T10:00:00Z");
+    object["status"] = deployment_status(2);
+    object
+}
+
+/// The manifest of a Deployment as it is delivered.
+pub fn manifest(name: &str, namespace: &str) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app": name, "tier": "web"}},
+        "spec": {
+            "replicas": 3, "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{
+                    "name": "server", "image": "registry.example.org/shop/web:1.4.2",
+                    "ports": [{"name": "http", "containerPort": 8080}],
+                    "env": [{"name": "LOG_LEVEL", "value": "info"}],
+                    "resources": {"limits": {"cpu": "500m", "memory": "256Mi"}},
+                }]},
+            },
+        },
+    })
+}
+
+/// The status of a Deployment of which `ready` replicas are ready.
+pub fn deployment_status(ready: i64) -> Value {
+    json!({
+        "observedGeneration": 1, "replicas": 3, "updatedReplicas": 3, "readyReplicas": ready,
+        "availableReplicas": ready,
+        "conditions": [
+            {"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable",
+             "message": "Deployment has minimum availability.",
+             "lastTransitionTime": "2026-03-01T10:01:00Z", "lastUpdateTime": "2026-03-01T10:01:00Z"},
+            {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable",
+             "message": "ReplicaSet has successfully progressed.",
+             "lastTransitionTime": "2026-03-01T10:00:00Z", "lastUpdateTime": "2026-03-01T10:01:00Z"},
+        ],
+    })
+}
+
+/// A ConfigMap.
+pub fn config_map(name: &str, namespace: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app": name}},
+        "data": {"application.properties": "log.level=info\nqueue.size=128\nfeature.x=on\n"},
+    })
+}
+
+/// The rules of the bench object: its well-known values and one path with a filter.
+pub fn feedback_rules() -> Vec<FeedbackRule> {
+    let rule = |type_, json_paths| FeedbackRule { type_, json_paths };
+    let filter = JsonPath {
+        name: "Available".to_owned(),
+        path: r#".status.conditions[?(@.type=="Available")].status"#.to_owned(),
+        version: String::new(),
+    };
+    vec![
+        rule(FeedBackType::WellKnownStatus, Vec::new()),
+        rule(FeedBackType::JsonPaths, vec![filter]),
+    ]
+}
+
+/// Manifests and feedback rules of a work with one ConfigMap and one Deployment, both `name`.
+pub fn work_spec(name: &str, namespace: &str) -> Value {
+    json!({
+        "workload": {"manifests": [config_map(name, namespace), manifest(name, namespace)]},
+        "manifestConfigs": [{
+            "resourceIdentifier": {
+                "group": "apps", "resource": "deployments", "name": name, "namespace": namespace},
+            "feedbackRules": feedback_rules(),
+        }],
+    })
+}
+
+/// The spec of a work with one Deployment, brought to the 1,650 bytes of the calibration.
+pub fn spec_1650() -> Vec<u8> {
+    const BYTES: usize = 1650;
+    let mut deployment = deployment();
+    deployment["metadata"]["annotations"] = json!({"note": ""});
+    let spec = |deployment: &Value| json!({"workload": {"manifests": [deployment]}}).to_string();
+    let missing = BYTES.saturating_sub(spec(&deployment).len());
+    deployment["metadata"]["annotations"]["note"] = json!("x".repeat(missing));
+    spec(&deployment).into_bytes()
+}
