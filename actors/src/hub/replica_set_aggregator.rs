@@ -13,13 +13,15 @@
 //! not ours (an object of that name belongs to somebody else), or failed (retried with a back-off
 //! of its own, told in the status).
 
+mod status;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{
     Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, MessageResult,
-    Recipient, ResponseActFuture, SpawnHandle, Supervised, WrapFuture,
+    Recipient, ResponseActFuture, Supervised, WrapFuture,
 };
 use jiff::Timestamp;
 use kube::Api;
@@ -27,12 +29,9 @@ use kube::api::{ListParams, Patch, PatchParams};
 use muster_api::constants as names;
 use muster_api::replicaset::{CascadeDeletionPolicy, ManifestWorkReplicaSetStatus};
 use muster_api::rollout::RolloutType;
-use muster_core::replicaset::{
-    ReplicaSet, StatusDraft, Template, WorkAction, WorkKey, owner_label,
-};
+use muster_core::replicaset::{ReplicaSet, Template, WorkAction, WorkKey, owner_label};
 use serde::Serialize;
 use serde_json::json;
-use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
 use super::facts::{Fact, TellAgain};
@@ -40,6 +39,7 @@ use super::views::{ObjectName, OwnedWork, SetView, WorkReducer, WorkView, spec_h
 use super::work_writes::{WorkRequest, WriteError, Written, carry_out, label_path};
 use super::{HubDeps, status_writer};
 use crate::supervision::{Backoff, BackoffPolicy, Registry, Snapshot, Stop};
+use status::StatusWrites;
 
 /// Facts that may wait. A fact takes some 10 µs, so a full mailbox is 10 ms of work; what does not
 /// fit is kept by the router, newest per object.
@@ -47,9 +47,6 @@ const MAILBOX: usize = 1_024;
 /// Writes of one set under way at a time. At 5 ms a write on a real API server this is 6,400
 /// writes a second, more than one server takes; it leaves room for other sets.
 const MAX_IN_FLIGHT: usize = 32;
-/// How many failing clusters the status names; the rest is counted.
-const NAMED_FAILURES: usize = 1;
-
 pub(super) fn describe_metrics() {
     metrics::describe_counter!(
         "muster_mwrs_work_writes_total",
@@ -70,31 +67,6 @@ pub(super) fn describe_metrics() {
 enum FinalizerStep {
     Idle,
     InFlight,
-}
-
-/// When the status is written next.
-#[derive(Debug)]
-struct StatusWrites {
-    in_flight: bool,
-    /// Something happened that may show in the status.
-    due: bool,
-    /// Set while a write waits for the coalescing time or a back-off to end.
-    timer: Option<SpawnHandle>,
-    last: Option<Instant>,
-    backoff: Backoff,
-}
-
-impl Default for StatusWrites {
-    fn default() -> Self {
-        let backoff = Backoff::new(BackoffPolicy::REQUEST);
-        Self {
-            in_flight: false,
-            due: false,
-            timer: None,
-            last: None,
-            backoff,
-        }
-    }
 }
 
 /// What an aggregator publishes.
@@ -477,125 +449,6 @@ impl ReplicaSetAggregator {
                 }
             }
         }));
-    }
-
-    /// Writes the status at once if the last write is longer ago than the coalescing time, else at
-    /// its end: the first change is seen immediately, a burst costs one write per interval, and the
-    /// last state always arrives.
-    fn schedule_status(&mut self, ctx: &mut Context<Self>) {
-        if self.status_writes.in_flight
-            || self.status_writes.timer.is_some()
-            || !self.status_writes.due
-        {
-            return;
-        }
-        let coalesce = self.deps.settings.coalesce;
-        let elapsed = self
-            .status_writes
-            .last
-            .map_or(coalesce, |last| last.elapsed());
-        if elapsed >= coalesce {
-            self.write_status(ctx);
-        } else {
-            self.status_later(coalesce.saturating_sub(elapsed), ctx);
-        }
-    }
-
-    fn status_later(&mut self, delay: Duration, ctx: &mut Context<Self>) {
-        self.status_writes.timer = Some(ctx.run_later(delay, |actor, ctx| {
-            actor.status_writes.timer = None;
-            actor.schedule_status(ctx);
-        }));
-    }
-
-    fn draft(&self) -> StatusDraft {
-        let mut draft = self.set.status();
-        let mut trouble: Vec<String> = self.unsupported_strategy().into_iter().collect();
-        for (key, (_, text)) in self.failing.iter().take(NAMED_FAILURES) {
-            trouble.push(format!("cluster {}: {text}", key.cluster));
-        }
-        if self.failing.len() > NAMED_FAILURES {
-            trouble.push(format!("and {} more", self.failing.len() - NAMED_FAILURES));
-        }
-        if self.deleting() {
-            let left = self.set.work_keys().count();
-            let first = self.set.work_keys().min();
-            if let Some(first) = first {
-                trouble.insert(
-                    0,
-                    format!(
-                        "deletion waits for {left} ManifestWorks, first {}/{}",
-                        first.cluster, first.name
-                    ),
-                );
-            }
-        }
-        if !trouble.is_empty() {
-            draft.message = format!("{}; {}", draft.message, trouble.join(", "));
-            for condition in &mut draft.conditions {
-                if condition.kind == names::MANIFEST_WORK_REPLICA_SET_CONDITION_READY {
-                    condition.message.clone_from(&draft.message);
-                }
-            }
-        }
-        draft
-    }
-
-    /// Starts the status patch, if it changes anything. Returns whether one is under way.
-    fn write_status(&mut self, ctx: &mut Context<Self>) {
-        self.status_writes.due = false;
-        let next = status_writer::status(self.draft(), &self.status, Timestamp::now());
-        if next == self.status {
-            return;
-        }
-        self.status_writes.in_flight = true;
-        self.status_writes.last = Some(Instant::now());
-        let task = self.patch_status(&next);
-        ctx.spawn(task.into_actor(self).map(|result, actor, ctx| {
-            actor.status_written(next, result, ctx);
-        }));
-    }
-
-    fn patch_status(
-        &self,
-        next: &ManifestWorkReplicaSetStatus,
-    ) -> impl Future<Output = Result<(), WriteError>> + 'static {
-        let patch = status_writer::patch(next);
-        let sets: Api<SetView> = Api::namespaced(self.deps.client.clone(), &self.id.namespace);
-        let name = self.id.name.clone();
-        let task = self.deps.io.run(async move {
-            sets.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))
-                .await
-        });
-        async move {
-            task.await??;
-            Ok(())
-        }
-    }
-
-    fn status_written(
-        &mut self,
-        written: ManifestWorkReplicaSetStatus,
-        result: Result<(), WriteError>,
-        ctx: &mut Context<Self>,
-    ) {
-        self.status_writes.in_flight = false;
-        let outcome = if result.is_ok() { "ok" } else { "error" };
-        metrics::counter!("muster_mwrs_status_patches_total", "result" => outcome).increment(1);
-        match result {
-            Ok(()) => {
-                self.status_writes.backoff.succeeded();
-                self.status = written;
-                self.schedule_status(ctx);
-            }
-            Err(error) if error.is_not_found() => {} // the set is gone; the watch will say so
-            Err(error) => {
-                let delay = self.status_writes.backoff.failed();
-                warn!(replica_set = %self.id, error = error.text(), ?delay, "status not written");
-                self.status_writes.due = true;
-                self.status_later(delay, ctx);
-            }
-        }
     }
 
     /// Lists the works of this set, which is how a new life begins.
