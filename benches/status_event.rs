@@ -41,6 +41,7 @@ pub(crate) fn run() {
     let mut recounts = vec![Vec::new(); SIZES.len()];
     for _ in 0..ROUNDS {
         for (index, subject) in subjects.iter_mut().enumerate() {
+            warm_up(subject);
             let batch = subject.events(events);
             ours[index].push(micros_each(subject, batch, 1));
             // A few at the small sizes, where one is short against the clock's resolution.
@@ -109,6 +110,15 @@ pub(crate) fn run() {
     );
     drop(subjects);
     report.add(wave());
+}
+
+/// Brings caches to the subject, and lets the allocator tidy up what a recount before it left: at
+/// 100,000 clusters that takes 50 ms, which are not the next subject's.
+fn warm_up(subject: &mut Subject) {
+    subject.recount();
+    for event in subject.events(500) {
+        subject.take(event);
+    }
 }
 
 /// CPU time in µs of each of `count` events, with a recount after every `slow_step`th of them if
