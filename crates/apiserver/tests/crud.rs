@@ -357,3 +357,57 @@ async fn first_namespaces_exist() {
         ["default", "kube-node-lease", "kube-public", "kube-system"]
     );
 }
+
+#[tokio::test]
+async fn a_body_above_the_limit_is_refused() {
+    let server = server().await;
+    let maps: Api<ConfigMap> = Api::namespaced(server.client(), "default");
+    let large = config_map("a", &"x".repeat(3 * 1024 * 1024));
+    let status = refused(maps.create(&PostParams::default(), &large).await);
+    assert_eq!(
+        (status.code, status.reason.as_str()),
+        (413, "RequestEntityTooLarge")
+    );
+    assert!(maps.get_opt("a").await.unwrap().is_none());
+}
+
+/// Refuses objects named `bad`.
+struct NoBadNames;
+
+impl muster_apiserver::Admission for NoBadNames {
+    fn name(&self) -> &'static str {
+        "names.example.com"
+    }
+
+    fn admit(&self, request: &muster_apiserver::AdmissionRequest<'_>) -> Result<(), String> {
+        if request.name == "bad" {
+            Err("bad is no name".to_owned())
+        } else {
+            Ok(())
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_of_admission_is_told_as_a_webhook_would() {
+    let builder = muster_apiserver::ApiServer::builder();
+    let server = builder
+        .admission(std::sync::Arc::new(NoBadNames))
+        .build()
+        .await
+        .unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(server.client(), "default");
+    maps.create(&PostParams::default(), &config_map("good", "1"))
+        .await
+        .unwrap();
+    let status = refused(
+        maps.create(&PostParams::default(), &config_map("bad", "1"))
+            .await,
+    );
+    assert_eq!(status.code, 400);
+    assert_eq!(
+        status.message,
+        "admission webhook \"names.example.com\" denied the request: bad is no name"
+    );
+    assert!(maps.get_opt("bad").await.unwrap().is_none());
+}

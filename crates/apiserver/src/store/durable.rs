@@ -118,12 +118,13 @@ fn create(path: &Path) -> Result<(), OpenError> {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(io(e.to_string())),
         _ => {}
     }
-    initialise(&draft).map_err(|e| io(e.to_string()))?;
+    let database = Database::create(&draft).map_err(|e| io(e.to_string()))?;
+    initialise(&database).map_err(|e| io(e.to_string()))?;
+    drop(database);
     std::fs::rename(&draft, path).map_err(|e| io(e.to_string()))
 }
 
-fn initialise(path: &Path) -> Result<(), redb::Error> {
-    let database = Database::create(path)?;
+fn initialise(database: &Database) -> Result<(), redb::Error> {
     let write = database.begin_write()?;
     {
         write.open_table(OBJECTS)?;
@@ -319,3 +320,6 @@ fn commit(database: &Database, batch: &[Record]) -> Result<(), redb::Error> {
     write.commit()?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
