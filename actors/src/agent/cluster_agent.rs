@@ -76,6 +76,8 @@ pub struct ClusterAgent {
     /// The works named by the list under way.
     listing: Option<HashSet<Arc<str>>>,
     synced: bool,
+    /// A cancelled stream may still give what it had ready: nothing new starts any more.
+    stopping: bool,
 }
 
 impl ClusterAgent {
@@ -90,6 +92,7 @@ impl ClusterAgent {
             works: None,
             listing: None,
             synced: false,
+            stopping: false,
         }
     }
 
@@ -245,11 +248,15 @@ impl Supervised for ClusterAgent {
         self.works = None;
         self.listing = None;
         self.synced = false;
+        self.stopping = false;
     }
 }
 
 impl StreamHandler<Seen<Work>> for ClusterAgent {
     fn handle(&mut self, seen: Seen<Work>, ctx: &mut Self::Context) {
+        if self.stopping {
+            return;
+        }
         match seen {
             Seen::Listing => self.listing = Some(HashSet::new()),
             Seen::Item(work) | Seen::Changed(work) => self.work_seen(work, ctx),
@@ -298,6 +305,7 @@ impl Handler<Stop> for ClusterAgent {
     type Result = ResponseActFuture<Self, ()>;
 
     fn handle(&mut self, _: Stop, ctx: &mut Self::Context) -> Self::Result {
+        self.stopping = true;
         if let Some(works) = self.works.take() {
             ctx.cancel_future(works);
         }

@@ -8,7 +8,7 @@ use super::super::ChangeSettings;
 use super::super::Work;
 use super::super::work::RawWork;
 use super::*;
-use crate::supervision::Snapshot;
+use crate::supervision::{Snapshot, Stop};
 use crate::watching::Seen;
 
 async fn snapshot(world: &World) -> Value {
@@ -321,6 +321,23 @@ async fn a_panic_while_a_work_stops_does_not_strand_it() {
     let names = ["ClusterAgent/cluster1", "ManifestWork/cluster1/w"];
     let leftovers = || async { world.deps.registry.leftovers() };
     eventually(leftovers, |leftovers| *leftovers == names).await;
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_work_that_is_seen_while_the_agent_stops_gets_no_actor() {
+    let world = World::start().await;
+    world
+        .create_work("w", workload([config_map("cm1", json!({}))]))
+        .await;
+    world.settled("w").await;
+    let mut late = observed(&world, "w").await;
+    late.name = "late".into();
+    // What a watch had ready when it was cancelled comes after the order to stop.
+    let seen = Feed::of(vec![Seen::Changed(late)]);
+    let (stopped, _) = tokio::join!(world.agent.send(Stop), world.agent.send(seen));
+    assert!(stopped.is_ok());
+    assert_eq!(world.deps.registry.ended(POLL).await, Ok(()));
     world.end().await;
 }
 
