@@ -1,10 +1,12 @@
 //! kubectl, as people use it: what it prints depends on discovery, tables, schemas and
 //! watches of the server.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use crate::support::{Cluster, Story, World, install_definitions, unique_name};
+use crate::support::{Cluster, Story, World, eventually, install_definitions, unique_name};
 
 pub(crate) fn stories() -> Vec<Story> {
     on_each_backend![
@@ -70,7 +72,28 @@ async fn gadgets(cluster: &Cluster) -> Result<String> {
         ])
         .await?
         .ok()?;
+    // Discovery and schemas follow a little later: the real server publishes them in the background.
+    let kind = format!("gadgets.{group}");
+    eventually(
+        Duration::from_secs(30),
+        "the type to be explained",
+        || async { type_is_published(cluster, &kind).await },
+    )
+    .await?;
     Ok(group)
+}
+
+async fn type_is_published(cluster: &Cluster, kind: &str) -> Result<()> {
+    cluster.kubectl(&["explain", kind]).await?.ok()?;
+    let listed = cluster
+        .kubectl(&["api-resources", "-o", "name"])
+        .await?
+        .ok()?;
+    ensure!(
+        listed.lines().any(|line| line == kind),
+        "{kind} is not listed"
+    );
+    Ok(())
 }
 
 fn gadget(group: &str, name: &str, size: &str) -> String {
