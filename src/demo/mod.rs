@@ -74,8 +74,8 @@ pub fn run(options: DemoOptions) -> ExitCode {
     })
 }
 
-/// Settings of the demo: nothing on disk, free ports, quick polls, quiet logs. File and
-/// environment still count, so that a user can turn every knob.
+/// Settings of the demo: nothing on disk, free ports, quick polls, quiet logs. Neither a settings
+/// file nor the environment counts (but for `RUST_LOG`), so that it shows the same everywhere.
 fn settings(options: &DemoOptions) -> Result<Settings, crate::settings::SettingsError> {
     let sources = [
         ("hub.listen", "127.0.0.1:0".to_owned()),

@@ -53,21 +53,21 @@ pub enum HubError {
 }
 
 /// A hub's API with what keeps it up.
-#[derive(Debug)]
 pub(super) enum Hub {
     Embedded {
         api: ApiServer,
         serving: Box<Serving>,
     },
-    Kubernetes(Client2),
+    Kubernetes(Client),
 }
 
-/// A client that can be shown.
-pub(super) struct Client2(Client);
-
-impl std::fmt::Debug for Client2 {
+/// Without the client, which has nothing to show.
+impl std::fmt::Debug for Hub {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Client")
+        f.write_str(match self {
+            Self::Embedded { .. } => "Embedded",
+            Self::Kubernetes(_) => "Kubernetes",
+        })
     }
 }
 
@@ -132,13 +132,13 @@ impl Hub {
         };
         info!(server = %config.cluster_url, "using the hub API of a Kubernetes cluster");
         let client = Client::try_from(config)?;
-        Ok(Self::Kubernetes(Client2(client)))
+        Ok(Self::Kubernetes(client))
     }
 
     pub(super) fn client(&self) -> Client {
         match self {
             Self::Embedded { api, .. } => api.client(),
-            Self::Kubernetes(client) => client.0.clone(),
+            Self::Kubernetes(client) => client.clone(),
         }
     }
 
