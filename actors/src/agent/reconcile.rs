@@ -20,14 +20,15 @@ use muster_api::constants::{MANIFEST_COMPLETE, WORK_APPLIED, WORK_COMPLETE};
 use muster_api::work::{
     AppliedManifestResourceMeta, AppliedManifestWork, ManifestWorkSpec, ManifestWorkStatus,
 };
-use muster_core::apply::{LastApplied, apply_order};
+use muster_core::apply::apply_order;
+use muster_core::apply::server_side::IgnoreFields;
 use muster_core::feedback::FeedbackPlan;
 use muster_core::manifest::ParsedManifest;
 use muster_core::ownership::{Owner, untracked};
 use tokio::sync::{Semaphore, watch};
 
 use super::applied_work::{self, Identity};
-use super::apply::ApplyError;
+use super::apply::{ApplyError, Last};
 use super::calls::ApiError;
 use super::deletion::{self, Progress};
 use super::hub::Hub;
@@ -100,9 +101,11 @@ pub(super) struct Memory {
     uid: Arc<str>,
     generation: i64,
     /// By object.
-    pub(super) applied: HashMap<Box<str>, LastApplied>,
+    pub(super) applied: HashMap<Box<str>, Last>,
     /// Compiled feedback rules by ordinal; manifests without rules have none.
     pub(super) plans: HashMap<usize, Arc<FeedbackPlan>>,
+    /// Compiled fields to ignore by ordinal.
+    pub(super) ignore_fields: HashMap<usize, Arc<IgnoreFields>>,
 }
 
 impl Memory {
@@ -118,6 +121,7 @@ impl Memory {
         if self.generation != work.generation {
             self.generation = work.generation;
             self.plans.clear();
+            self.ignore_fields.clear();
         }
         self
     }

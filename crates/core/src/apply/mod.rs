@@ -14,6 +14,7 @@ mod hash;
 mod kinds;
 mod metadata;
 mod order;
+pub mod server_side;
 
 use serde_json::{Map, Value};
 use thiserror::Error;
