@@ -19,6 +19,10 @@ pub struct AgentSettings {
     /// Reconciles at the same time, over all works of the cluster. Upstream:
     /// `--workload-agent-workers`.
     pub workers: usize,
+    /// How long a record stays whose work the hub does not have. From a century on
+    /// ([`NEVER`](super::NEVER)) it stays for good. Upstream:
+    /// `--appliedmanifestwork-eviction-grace-period`.
+    pub eviction_grace: Duration,
 }
 
 impl Default for AgentSettings {
@@ -28,6 +32,7 @@ impl Default for AgentSettings {
             coalesce: Duration::from_millis(20),
             feedback: FeedbackLimits::default(),
             workers: 10,
+            eviction_grace: Duration::from_secs(60 * 60),
         }
     }
 }
