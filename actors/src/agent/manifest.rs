@@ -230,7 +230,7 @@ impl Pass<'_> {
                 kind: meta.kind.clone(),
             });
         }
-        if self.is_complete(meta) {
+        if self.is_complete(meta, config.condition_rules) {
             return Ok(Intent::Nothing);
         }
         match Strategy::try_from(config.strategy())? {

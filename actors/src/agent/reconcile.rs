@@ -18,7 +18,8 @@ use jiff::Timestamp;
 use muster_api::conditions as read;
 use muster_api::constants::{MANIFEST_COMPLETE, WORK_APPLIED, WORK_COMPLETE};
 use muster_api::work::{
-    AppliedManifestResourceMeta, AppliedManifestWork, ManifestWorkSpec, ManifestWorkStatus,
+    AppliedManifestResourceMeta, AppliedManifestWork, ConditionRule, ManifestWorkSpec,
+    ManifestWorkStatus,
 };
 use muster_core::apply::{LastApplied, apply_order};
 use muster_core::executor::{Executor, ExecutorError};
@@ -266,7 +267,11 @@ async fn look(env: &Env, work: Work, spec: &ManifestWorkSpec, memory: Memory) ->
         settings: env.settings(),
         memory,
         wishes: Wishes::default(),
-        complete: read::is_true(&before.conditions, WORK_COMPLETE),
+        complete: read::is_true(&before.conditions, WORK_COMPLETE)
+            && spec
+                .manifest_configs
+                .iter()
+                .any(|config| completes(&config.condition_rules)),
         executor: spec.executor.as_ref().map(Executor::of),
         lost: None,
         objects: HashSet::new(),
@@ -456,15 +461,28 @@ impl Pass<'_> {
     }
 
     /// Whether the object of this entry is done for good and must not be written again.
-    pub(super) fn is_complete(&self, meta: &muster_api::work::ManifestResourceMeta) -> bool {
+    pub(super) fn is_complete(
+        &self,
+        meta: &muster_api::work::ManifestResourceMeta,
+        rules: &[ConditionRule],
+    ) -> bool {
         self.complete
-            || self.before.resource_status.manifests.iter().any(|known| {
-                let known_meta = &known.resource_meta;
-                known_meta.group == meta.group
-                    && known_meta.kind == meta.kind
-                    && known_meta.namespace == meta.namespace
-                    && known_meta.name == meta.name
-                    && read::is_true(&known.conditions, MANIFEST_COMPLETE)
-            })
+            || completes(rules)
+                && self.before.resource_status.manifests.iter().any(|known| {
+                    let known_meta = &known.resource_meta;
+                    known_meta.group == meta.group
+                        && known_meta.kind == meta.kind
+                        && known_meta.namespace == meta.namespace
+                        && known_meta.name == meta.name
+                        && read::is_true(&known.conditions, MANIFEST_COMPLETE)
+                })
     }
+}
+
+/// Whether one of the rules says when an object is complete.
+///
+/// Differs from upstream: `Complete` without a rule for it is a leftover. Upstream goes on ignoring
+/// such a work until its spec changes once more.
+fn completes(rules: &[ConditionRule]) -> bool {
+    rules.iter().any(|rule| rule.condition == MANIFEST_COMPLETE)
 }
