@@ -166,6 +166,16 @@ async fn update(
             metrics::applied(Write::Update);
             Ok(replaced)
         }
+        (UpdatePlan::Recreate(object), live) => {
+            // A finalizer may hold the old object: the server then says so, and later passes try again.
+            let uid = live
+                .as_ref()
+                .and_then(|live| live["metadata"]["uid"].as_str());
+            spoke.delete(target, uid.unwrap_or_default()).await?;
+            let created = spoke.create(target, &object).await?;
+            metrics::applied(Write::Update);
+            Ok(created)
+        }
         (UpdatePlan::Unchanged, live) => {
             metrics::applied(Write::None);
             Ok(live.unwrap_or_default())

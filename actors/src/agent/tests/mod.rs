@@ -32,6 +32,7 @@
 //! | S02, S03 | `apply::read_only_reads_and_never_writes` |
 //! | C003, C005 | `trouble::bad_manifests_are_named_and_the_rest_is_applied` |
 //! | C007 | `apply::what_the_server_owns_is_ignored_in_a_manifest` |
+//! | C015 (idle) | `kinds::a_job_is_written_once` |
 //! | C019, C160 | `trouble::a_corrected_spec_does_not_wait_for_the_back_off` |
 //! | C084 | `deletion::nothing_is_removed_before_the_first_apply` |
 //! | C086 | `deletion::an_object_that_somebody_else_made_anew_stays` |
@@ -54,6 +55,7 @@ mod apply;
 mod deletion;
 mod eviction;
 mod feedback;
+mod kinds;
 mod tap;
 mod trouble;
 
