@@ -23,15 +23,13 @@ use muster_api::work::AppliedManifestWork;
 use serde::Serialize;
 use tracing::{info, warn};
 
+use super::AgentSettings;
 use super::applied_work;
 use super::calls::ApiError;
 use super::deletion::{self, Progress};
 use super::manifest_work::PENDING;
 use super::reconcile::Env;
 use crate::supervision::{Backoff, BackoffPolicy, Io, IoError, Snapshot, Stop};
-
-/// From this grace period on nothing is ever evicted, as upstream has it.
-pub const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// The record has changed, or the settings have: look again.
 #[derive(Debug, Clone, Copy, Message)]
@@ -198,7 +196,7 @@ enum Plan {
 }
 
 fn plan(began: Option<Timestamp>, grace: Duration, now: Timestamp) -> Plan {
-    if grace >= NEVER {
+    if grace >= AgentSettings::EVICTION_OFF {
         return if began.is_some() {
             Plan::Clear
         } else {
@@ -269,6 +267,8 @@ impl Handler<Stop> for Eviction {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const NEVER: Duration = AgentSettings::EVICTION_OFF;
 
     /// C082: the end is a point in time, however often and whenever somebody looks.
     #[test]

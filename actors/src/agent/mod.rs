@@ -47,7 +47,7 @@ mod work;
 
 pub use access_watch::{AccessChanged, AccessWatch, AccessWatchState};
 pub use cluster_agent::{ChangeSettings, ClusterAgent, ClusterAgentState};
-pub use eviction::{Eviction, EvictionState, LookAgain, NEVER};
+pub use eviction::{Eviction, EvictionState, LookAgain};
 pub use manifest_work::{
     ExecutorUsed, ManifestWork, ManifestWorkState, RecordSeen, SettingsChanged, WorkChanged,
 };

@@ -4,7 +4,6 @@ use jiff::{SignedDuration, Timestamp};
 use muster_api::work::AppliedManifestWorkSpec;
 
 use super::*;
-use crate::agent::NEVER;
 
 const GRACE: Duration = Duration::from_secs(600);
 
@@ -160,7 +159,7 @@ async fn a_work_that_is_back_in_time_keeps_its_record() {
 
 #[actix::test]
 async fn a_century_of_grace_evicts_nothing() {
-    let world = World::with(|settings| settings.eviction_grace = NEVER).await;
+    let world = World::with(|settings| settings.eviction_grace = AgentSettings::EVICTION_OFF).await;
     let record = record_of(HUB_ID, &hub_hash(HUB_ID), "fakework");
     leave_behind(&world, &record, "cm1").await;
     age(&world, &record, GRACE * 100).await;
