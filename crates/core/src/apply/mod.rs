@@ -8,7 +8,8 @@
 //! every pass. Here an update is sent if the manifest changed since it was applied, or if the
 //! live object lacks something that the manifest asks for. A field that somebody adds and the
 //! manifest does not mention therefore stays, unless the kind's rule says that it is the
-//! manifest's.
+//! manifest's. Where nothing but metadata is missing (a label, an owner), the content is sent back
+//! as it is; upstream sends the manifest's, which resets what was tuned on the cluster.
 
 mod contains;
 mod hash;
