@@ -151,13 +151,14 @@ impl AgentArgs {
                 }
                 one("agent.workers", value)
             }
-            "disable-leader-election" => match boolean(value) {
-                Some(disabled) => one("agent.leader_election", &(!disabled).to_string()),
-                None => {
+            "disable-leader-election" => {
+                if let Some(disabled) = boolean(value) {
+                    one("agent.leader_election", &(!disabled).to_string())
+                } else {
                     reading.wrong(name, format!("{value:?} is neither true nor false"));
                     Vec::new()
                 }
-            },
+            }
             "feature-gates" => match raw_json(values) {
                 Ok(Some(raw_json)) => one("feedback.raw_json", &raw_json.to_string()),
                 Ok(None) => Vec::new(),
@@ -307,7 +308,7 @@ mod tests {
 
     fn read(flags: &[&str]) -> Result<(Settings, Vec<String>), SettingsError> {
         let line = std::iter::once(&"agent").chain(flags);
-        Line::try_parse_from(line).unwrap().agent.settings()
+        Line::parse_from(line).agent.settings()
     }
 
     fn settings(flags: &[&str]) -> Settings {

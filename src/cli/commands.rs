@@ -58,7 +58,10 @@ pub(super) fn serve_with(settings: Settings, roles: Roles, notes: &[String]) -> 
         let stopping = running.stop();
         if let End::Failed(error) = &end {
             // Who lost the lease has this long until another may begin.
-            let limit = settings.agent.lease_duration - settings.agent.lease_renew_deadline;
+            let agent = &settings.agent;
+            let limit = agent
+                .lease_duration
+                .saturating_sub(agent.lease_renew_deadline);
             let _ = tokio::time::timeout(limit, stopping).await;
             return fail(FAILED, error);
         }

@@ -100,12 +100,16 @@ pub(super) const FLAGS: &[Flag] = &[
 
 impl Flag {
     fn arg(&self) -> Arg {
-        let mut help = self.help.to_owned();
-        match self.meaning {
-            Setting(key) => help.push_str(&format!(" [setting: {key}]")),
-            Nothing(why) => help.push_str(&format!(" [accepted without effect: {why}]")),
-            Several => {}
-        }
+        let meaning = match self.meaning {
+            Setting(key) => format!(" [setting: {key}]"),
+            Nothing(why) => format!(" [accepted without effect: {why}]"),
+            Several => String::new(),
+        };
+        let default = match self.upstream_default {
+            "" | "[]" => String::new(),
+            default => format!(" [OCM's default: {default}]"),
+        };
+        let help = format!("{}{meaning}{default}", self.help);
         let arg = Arg::new(self.name)
             .long(self.name)
             .visible_aliases(self.aliases.iter().copied())

@@ -72,15 +72,11 @@ fn identity() -> String {
     let random: u128 = rand::random();
     // Version 4, variant 1 (RFC 9562).
     let bits = random & !(0xf << 76 | 0x3 << 62) | (0x4 << 76 | 0x2 << 62);
-    let hex = format!("{bits:032x}");
-    let (a, b, c, d, e) = (
-        &hex[..8],
-        &hex[8..12],
-        &hex[12..16],
-        &hex[16..20],
-        &hex[20..],
-    );
-    format!("{host}_{a}-{b}-{c}-{d}-{e}")
+    let mut uuid = format!("{bits:032x}");
+    for dash in [8, 13, 18, 23] {
+        uuid.insert(dash, '-');
+    }
+    format!("{host}_{uuid}")
 }
 
 #[cfg(test)]
