@@ -32,7 +32,7 @@ impl Default for AgentSettings {
             coalesce: Duration::from_millis(20),
             feedback: FeedbackLimits::default(),
             workers: 10,
-            eviction_grace: Duration::from_hours(1),
+            eviction_grace: Duration::from_secs(60 * 60),
         }
     }
 }
@@ -42,7 +42,7 @@ const SHORTEST_POLL: Duration = Duration::from_millis(100);
 
 impl AgentSettings {
     /// An [`AgentSettings::eviction_grace`] that means never: 100 years of 365 days, as upstream.
-    pub const EVICTION_OFF: Duration = Duration::from_hours(100 * 365 * 24);
+    pub const EVICTION_OFF: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
     /// Time from one poll to the next.
     pub(super) fn next_poll(&self) -> Duration {
