@@ -250,7 +250,7 @@ impl Runtime {
                 cluster: cluster.name.clone(),
                 hub: works.client(),
                 hub_id: works.hub_id().to_owned(),
-                agent_id: None,
+                agent_id: settings.agent.agent_id.clone(),
                 spoke: spoke.client(),
                 settings: agent_settings(settings),
                 io: io.clone(),
@@ -365,5 +365,6 @@ fn agent_settings(settings: &Settings) -> AgentSettings {
                 .unwrap_or(usize::MAX),
         },
         workers: settings.agent.workers.get(),
+        eviction_grace: settings.agent.eviction_grace,
     }
 }

@@ -7,12 +7,14 @@ use muster_api::constants::MANIFEST_APPLIED;
 use muster_api::work::{AppliedManifestResourceMeta, ManifestResourceMeta};
 use muster_core::apply::{Desired, History};
 use muster_core::availability::is_identified;
-use muster_core::feedback::FeedbackPlan;
+use muster_core::executor::{self, Denial, Verb, could_escalate, verbs_to_apply};
+use muster_core::feedback::{Feedback, FeedbackPlan};
 use muster_core::manifest::{ManifestError, ParsedManifest};
 use muster_core::manifest_config::{EffectiveConfig, find_config};
 use muster_core::ownership::{ObjectId, Owner, OwnerChange, owned_by_the_work};
 use serde_json::Value;
 
+use super::access::Questions;
 use super::apply::{ApplyError, Strategy, apply};
 use super::calls::ApiError;
 use super::metrics;
@@ -46,6 +48,17 @@ enum Live {
     Failed(String),
     /// Nobody looked, since it is not known where.
     Unidentified,
+}
+
+/// What is to be done with an object.
+#[derive(Debug)]
+enum Intent {
+    /// It is done for good.
+    Nothing,
+    /// It is looked at.
+    Read,
+    /// It is made what the manifest says.
+    Write(Strategy, Desired),
 }
 
 impl Pass<'_> {
@@ -105,9 +118,19 @@ impl Pass<'_> {
 
         let key = key_of(&meta);
         let config = find_config(&self.spec.manifest_configs, id_of(&meta));
-        let wanted = self.wanted(&meta, config, &key, parsed, mapping.namespaced);
+        let rights = could_escalate(id_of(&meta)).then(|| parsed.object.clone());
+        let mut wanted = self.wanted(&meta, config, &key, parsed, mapping.namespaced);
+        let mut hidden = None;
+        if let Ok(intent) = &wanted
+            && !matches!(intent, Intent::Nothing)
+        {
+            let grants = rights.filter(|_| matches!(intent, Intent::Write(..)));
+            let (allowed, unreadable) = self.executor_may(&meta, config, grants).await;
+            hidden = unreadable;
+            wanted = allowed.and(wanted);
+        }
         let (applied, live) = match (wanted, owner) {
-            (Ok(Some((strategy, desired))), Ok(owner)) => {
+            (Ok(Intent::Write(strategy, desired)), Ok(owner)) => {
                 self.write(&meta, &key, strategy, &desired, owner).await
             }
             (Ok(_), _) => (Ok(()), None),
@@ -124,12 +147,68 @@ impl Pass<'_> {
         };
         let applied = applied.map_err(|error| error.to_string());
         let mut object = self.object(meta, applied, live, tracked);
+        if let (Some(hidden), Some((_, values))) = (hidden, &mut object.report.feedback) {
+            *values = hidden;
+        }
         let rules = config.condition_rules.iter();
         object.report.rule_conditions = rules.map(|rule| rule.condition.clone()).collect();
         object
     }
 
-    /// Decides whether the manifest is to be written, and how; `None` leaves the object alone.
+    /// Asks whether the executor of the work, if it has one, may do what applying the manifest
+    /// takes. If not, says what to report in place of values that it may not even read.
+    async fn executor_may(
+        &mut self,
+        meta: &ManifestResourceMeta,
+        config: EffectiveConfig<'_>,
+        grants: Option<Value>,
+    ) -> (Result<(), ApplyError>, Option<Feedback>) {
+        let hide = |error: String| Feedback {
+            values: Vec::new(),
+            errors: vec![error],
+        };
+        let executor = match self.executor.clone() {
+            None => return (Ok(()), None),
+            Some(Ok(executor)) => executor,
+            Some(Err(error)) => return (Err(error.into()), Some(hide(error.to_string()))),
+        };
+        let questions = Questions {
+            spoke: &self.env.spoke,
+            access: &self.env.access,
+            executor: &executor,
+            target: Target::from(meta),
+        };
+        let goes_with_work = owned_by_the_work(self.spec.delete_option.as_ref(), id_of(meta));
+        let reads = !config.feedback_rules.is_empty() || !config.condition_rules.is_empty();
+        let asked = async {
+            let mut allowed = questions.may(verbs_to_apply(goes_with_work)).await?;
+            if let (Ok(()), Some(manifest)) = (&allowed, grants) {
+                allowed = questions.may_grant(&manifest).await?;
+            }
+            let readable = match &allowed {
+                Err(Denial::Verb(Verb::Get)) => false,
+                Err(_) if reads => questions.may(&[Verb::Get]).await?.is_ok(),
+                _ => true,
+            };
+            Ok::<_, ApiError>((allowed, readable))
+        };
+        match asked.await {
+            Ok((Ok(()), _)) => (Ok(()), None),
+            Ok((Err(denial), readable)) => {
+                self.wishes.denied = true;
+                let text = executor::refusal(&executor, id_of(meta), &denial);
+                let hidden = || hide(executor::unreadable(&executor, id_of(meta)));
+                (Err(ApplyError::Denied(text)), (!readable).then(hidden))
+            }
+            Err(error) => {
+                self.failed(&error);
+                let text = error.to_string();
+                (Err(ApplyError::Review(error)), Some(hide(text)))
+            }
+        }
+    }
+
+    /// Decides whether the manifest is to be written, and how.
     fn wanted(
         &mut self,
         meta: &ManifestResourceMeta,
@@ -137,7 +216,7 @@ impl Pass<'_> {
         key: &str,
         parsed: ParsedManifest,
         namespaced: bool,
-    ) -> Result<Option<(Strategy, Desired)>, ApplyError> {
+    ) -> Result<Intent, ApplyError> {
         let ordinal = parsed.ordinal;
         if !config.feedback_rules.is_empty() {
             let plan = || Arc::new(FeedbackPlan::compile(config.feedback_rules));
@@ -151,15 +230,12 @@ impl Pass<'_> {
                 kind: meta.kind.clone(),
             });
         }
-        if self.is_complete(meta) {
-            return Ok(None);
-        }
-        if self.spec.executor.is_some() {
-            return Err(ApplyError::Executor);
+        if self.is_complete(meta, config.condition_rules) {
+            return Ok(Intent::Nothing);
         }
         match Strategy::try_from(config.strategy())? {
-            Strategy::ReadOnly => Ok(None),
-            strategy => Ok(Some((strategy, Desired::new(parsed, namespaced)?))),
+            Strategy::ReadOnly => Ok(Intent::Read),
+            strategy => Ok(Intent::Write(strategy, Desired::new(parsed, namespaced)?)),
         }
     }
 
