@@ -45,7 +45,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let subjects = [
         stories::api_semantics::stories(),
         stories::commands::stories(),
-        stories::conformance::basic::stories(),
+        stories::conformance::stories(),
         stories::crds::stories(),
         stories::demo::stories(),
         stories::kubectl::stories(),

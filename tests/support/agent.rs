@@ -34,6 +34,8 @@ pub(crate) struct Agent {
     spoke_door: Door,
     /// Flags beside those that say who and where.
     flags: Vec<String>,
+    /// TOML.
+    settings: String,
     dir: PathBuf,
     muster: Option<Muster>,
 }
@@ -54,6 +56,16 @@ impl Agent {
     /// All that an agent needs; [`Self::run`] starts it.
     pub(crate) async fn prepare(world: &World, flags: &[&str]) -> Result<Self> {
         let (hub, spoke) = tokio::try_join!(world.hub(), world.spoke())?;
+        Self::between(world, hub, spoke, flags).await
+    }
+
+    /// [`Self::prepare`], for clusters that are not those of all stories.
+    pub(crate) async fn between(
+        world: &World,
+        hub: Cluster,
+        spoke: Cluster,
+        flags: &[&str],
+    ) -> Result<Self> {
         tokio::try_join!(install_definitions(&hub), install_definitions(&spoke))?;
         let name = unique_name("agent");
         let dir = world.dir(&name)?;
@@ -72,9 +84,20 @@ impl Agent {
             hub,
             spoke,
             flags: flags.iter().map(ToString::to_string).collect(),
+            settings: String::new(),
             dir,
             muster: None,
         })
+    }
+
+    /// Settings that have no flag, in TOML, from the next start on.
+    pub(crate) fn set(&mut self, settings: &str) {
+        settings.clone_into(&mut self.settings);
+    }
+
+    /// All that the process has logged.
+    pub(crate) fn log(&self) -> Result<String> {
+        Ok(std::fs::read_to_string(self.dir.join("muster.log"))?)
     }
 
     /// Starts the process and waits until it is ready.
@@ -95,7 +118,7 @@ impl Agent {
         }
         flags.extend(self.flags.iter().cloned());
         let flags: Vec<OsString> = flags.into_iter().map(OsString::from).collect();
-        self.muster = Some(Muster::start_with(&self.dir, "agent", "", &flags).await?);
+        self.muster = Some(Muster::start_with(&self.dir, "agent", &self.settings, &flags).await?);
         Ok(())
     }
 

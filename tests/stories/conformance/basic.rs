@@ -23,8 +23,10 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::support::agent::Agent;
-use crate::support::live::{LIMIT, state};
-use crate::support::works::{manifest, manifest_condition, manifests, work_condition};
+use crate::support::live::{LIMIT, Live, state};
+use crate::support::works::{
+    manifest, manifest_condition, manifests, shows, string, values, work_condition,
+};
 use crate::support::{Story, World, eventually, unique_name};
 
 pub(crate) fn stories() -> Vec<Story> {
@@ -211,7 +213,8 @@ impl Guestbook {
                     "name": "v1", "served": true, "storage": true,
                     "schema": {"openAPIV3Schema": {"type": "object", "properties": {
                         "spec": {"type": "object", "properties": {"foo": {"type": "string"}}},
-                        "status": {"type": "object"}}}},
+                        "status": {"type": "object",
+                            "x-kubernetes-preserve-unknown-fields": true}}}},
                     "subresources": {"status": {}}}]}});
         let object = json!({
             "apiVersion": format!("{group}/v1"), "kind": "Guestbook",
@@ -227,13 +230,24 @@ impl Guestbook {
         manifests([self.crd.clone(), object])
     }
 
-    pub(crate) fn live(&self, agent: &Agent) -> crate::support::live::Live {
-        let (group, namespace) = (&self.group, agent.name());
-        let collection = format!("/apis/{group}/v1/namespaces/{namespace}/guestbooks");
-        crate::support::live::Live::new(agent.spoke().rest(), &collection, "guestbook1")
+    pub(crate) fn group(&self) -> &str {
+        &self.group
     }
 
-    pub(crate) fn live_crd(&self, agent: &Agent) -> crate::support::live::Live {
+    /// The object on the cluster.
+    pub(crate) fn live(&self, agent: &Agent) -> Live {
+        Self::live_in(agent, &self.group)
+    }
+
+    /// The object on the cluster, if the type is of this group.
+    pub(crate) fn live_in(agent: &Agent, group: &str) -> Live {
+        let namespace = agent.name();
+        let collection = format!("/apis/{group}/v1/namespaces/{namespace}/guestbooks");
+        Live::new(agent.spoke().rest(), &collection, "guestbook1")
+    }
+
+    /// The type on the cluster.
+    pub(crate) fn live_crd(&self, agent: &Agent) -> Live {
         let name = format!("guestbooks.{}", self.group);
         agent.object("customresourcedefinitions", &name)
     }
@@ -319,11 +333,7 @@ async fn w19_a_namespace_on_a_cluster_scoped_object_means_nothing(world: World) 
     let work = agent.applied("work", spec).await?;
     let meta = &manifest(&work, 0)["resourceMeta"];
     ensure!(meta["namespace"] == "", "{meta}");
-    ensure!(
-        crate::support::works::values(&work, 0)
-            == json!([crate::support::works::string("name", &name)]),
-        "{work}"
-    );
+    ensure!(values(&work, 0) == json!([string("name", &name)]), "{work}");
     let entries = agent
         .records("work", &[&format!("clusterroles {name}")])
         .await?;
@@ -506,7 +516,7 @@ async fn w37_w39_an_immutable_field_fails_its_manifest_and_no_other(world: World
     agent.edit("work", bindings("role", "role")).await?;
     eventually(LIMIT, "nothing to be left of it", || async {
         let work = agent.work("work").get().await?;
-        crate::support::works::shows(&work, "Applied", "TT")
+        shows(&work, "Applied", "TT")
     })
     .await
 }

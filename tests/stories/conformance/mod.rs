@@ -6,3 +6,27 @@
 //! upstream has one API server for hub and cluster; here they are two.
 
 pub(crate) mod basic;
+pub(crate) mod deletion;
+pub(crate) mod eviction;
+pub(crate) mod executor;
+pub(crate) mod feedback;
+pub(crate) mod rules;
+pub(crate) mod ttl;
+
+use crate::support::Story;
+
+/// Those whose part of the agent is there.
+pub(crate) fn stories() -> Vec<Story> {
+    let mut stories = Vec::new();
+    stories.extend(basic::stories());
+    stories.extend(deletion::stories());
+    stories.extend(feedback::stories());
+    if std::env::var_os("MUSTER_STORIES_AHEAD").is_some() {
+        stories.extend(eviction::stories());
+        stories.extend(executor::stories());
+        stories.extend(feedback::watch_stories());
+        stories.extend(rules::stories());
+        stories.extend(ttl::stories());
+    }
+    stories
+}
