@@ -33,6 +33,7 @@ macro_rules! told {
 mod stories {
     pub(crate) mod api_semantics;
     pub(crate) mod commands;
+    pub(crate) mod conformance;
     pub(crate) mod crds;
     pub(crate) mod demo;
     pub(crate) mod kubectl;
@@ -44,6 +45,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let subjects = [
         stories::api_semantics::stories(),
         stories::commands::stories(),
+        stories::conformance::stories(),
         stories::crds::stories(),
         stories::demo::stories(),
         stories::kubectl::stories(),

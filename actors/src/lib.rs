@@ -29,6 +29,7 @@
 //! | [`ReplicaSetAggregator`](hub::ReplicaSetAggregator) | ManifestWorkReplicaSet | `ReplicaSets` | wanted and existing works, counters, feedback sums | `Fact` | creates, patches, deletes works; the set's finalizer and status |
 //! | [`ClusterAgent`](agent::ClusterAgent) | managed cluster | the runtime | which works there are | one watch, [`ChangeSettings`](agent::ChangeSettings) | [`WorkChanged`](agent::WorkChanged), [`SettingsChanged`](agent::SettingsChanged) |
 //! | [`ManifestWork`](agent::ManifestWork) | work on a cluster | `ClusterAgent` | when to look at the work, what it remembers between two looks | `WorkChanged`, `SettingsChanged`, its timers | objects and the record on the cluster; finalizer and status of the work |
+//! | [`LeaseHolder`](lease::LeaseHolder) | process that must be the only one | the runtime | whether the lease is held, and until when | its timers | the Lease; [`Standing`](lease::Standing) to whoever follows it |
 //!
 //! Every actor also hears [`Snapshot`](supervision::Snapshot), which `/debug/actors` asks, and
 //! [`Stop`](supervision::Stop), which it answers when it has flushed what it owes and its children
@@ -47,5 +48,6 @@
 
 pub mod agent;
 pub mod hub;
+pub mod lease;
 pub mod supervision;
 pub mod watching;

@@ -4,19 +4,24 @@
 //! `world.hub()`, `world.spoke()`, `world.mosquitto()`. A part that this machine does not
 //! have makes the story skipped, with the reason in its line (`parts.rs`).
 
+pub(crate) mod agent;
 mod api_server;
 mod cluster;
 mod definitions;
+mod door;
 mod embedded;
 mod etcd;
 mod harness;
+pub(crate) mod live;
 mod mosquitto;
 pub(crate) mod muster;
+mod objects;
 mod parts;
 mod ports;
 mod process;
 mod rest;
 mod waiting;
+pub(crate) mod works;
 mod world;
 
 pub(crate) use api_server::RealApiServer;

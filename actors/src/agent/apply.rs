@@ -6,6 +6,7 @@ use muster_core::apply::server_side::{
 };
 use muster_core::apply::{self, Desired, History, LastApplied, UpdatePlan, plan_update};
 use muster_core::conditions::ApplyFailure;
+use muster_core::executor::ExecutorError;
 use muster_core::manifest::ManifestError;
 use muster_core::ownership::OwnerChange;
 use serde_json::{Value, json};
@@ -65,13 +66,20 @@ pub(super) enum ApplyError {
     Strategy(String),
     /// Settings of server-side apply that cannot be used.
     #[error(transparent)]
-    Intent(#[from] IntentError),
+    ServerSide(#[from] IntentError),
     /// The fields to ignore cannot be found.
     #[error(transparent)]
     IgnoreFields(#[from] IgnoreFieldsError),
-    /// An executor. Applying without the check would give the work more rights than asked for.
-    #[error("executors are not supported by this version of the agent")]
-    Executor,
+    /// The executor is no identity.
+    #[error(transparent)]
+    Executor(#[from] ExecutorError),
+    /// The executor lacks a permission; see [`muster_core::executor::refusal`].
+    #[error("{0}")]
+    Denied(String),
+    /// The cluster could not be asked what the executor may do, without which nothing is applied
+    /// for it.
+    #[error("failed to ask what the executor may do: {0}")]
+    Review(#[source] ApiError),
 }
 
 impl ApplyError {
@@ -87,6 +95,7 @@ impl ApplyError {
     pub(super) const fn request(&self) -> Option<&ApiError> {
         match self {
             Self::Api(error)
+            | Self::Review(error)
             | Self::Record { source: error, .. }
             | Self::Map(MapError::Discovery { source: error, .. }) => Some(error),
             _ => None,
@@ -212,6 +221,16 @@ async fn update(
             let replaced = spoke.replace(target, &object).await?;
             metrics::applied(Write::Update);
             Ok(replaced)
+        }
+        (UpdatePlan::Recreate(object), live) => {
+            // A finalizer may hold the old object: the server then says so, and later passes try again.
+            let uid = live
+                .as_ref()
+                .and_then(|live| live["metadata"]["uid"].as_str());
+            spoke.delete(target, uid.unwrap_or_default()).await?;
+            let created = spoke.create(target, &object).await?;
+            metrics::applied(Write::Update);
+            Ok(created)
         }
         (UpdatePlan::Unchanged, live) => {
             metrics::applied(Write::None);

@@ -86,6 +86,16 @@ impl ApiError {
         matches!(self, Self::Refused(status) if status.code == 409 && exists(status))
     }
 
+    /// The caller lacks a permission.
+    pub(super) fn is_forbidden(&self) -> bool {
+        self.code() == Some(403)
+    }
+
+    /// The object is not one that the server would store.
+    pub(super) fn is_invalid(&self) -> bool {
+        matches!(self.code(), Some(400 | 422))
+    }
+
     /// The server was not reached, so that further requests are of no use for now.
     pub(super) const fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::TimedOut(_) | Self::Login)

@@ -5,16 +5,18 @@ use std::sync::Arc;
 use muster_api::conditions as read;
 use muster_api::constants::MANIFEST_APPLIED;
 use muster_api::work::{AppliedManifestResourceMeta, ManifestResourceMeta};
-use muster_core::apply::server_side::{IgnoreFields, Intent};
+use muster_core::apply::server_side::{self, IgnoreFields};
 use muster_core::apply::{Desired, History};
 use muster_core::availability::is_identified;
 use muster_core::conditions::ApplyFailure;
-use muster_core::feedback::FeedbackPlan;
+use muster_core::executor::{self, Denial, Verb, could_escalate, verbs_to_apply};
+use muster_core::feedback::{Feedback, FeedbackPlan};
 use muster_core::manifest::{ManifestError, ParsedManifest};
 use muster_core::manifest_config::{EffectiveConfig, find_config};
 use muster_core::ownership::{ObjectId, Owner, OwnerChange, owned_by_the_work};
 use serde_json::Value;
 
+use super::access::Questions;
 use super::apply::{ApplyError, Last, Strategy, Wanted, apply, apply_on_server};
 use super::calls::ApiError;
 use super::metrics;
@@ -48,6 +50,17 @@ enum Live {
     Failed(String),
     /// Nobody looked, since it is not known where.
     Unidentified,
+}
+
+/// What is to be done with an object.
+#[derive(Debug)]
+enum Intent {
+    /// It is done for good.
+    Nothing,
+    /// It is looked at.
+    Read,
+    /// It is made what the manifest says.
+    Write(Wanted),
 }
 
 impl Pass<'_> {
@@ -107,9 +120,19 @@ impl Pass<'_> {
 
         let key = key_of(&meta);
         let config = find_config(&self.spec.manifest_configs, id_of(&meta));
-        let wanted = self.wanted(&meta, config, &key, parsed, mapping.namespaced);
+        let rights = could_escalate(id_of(&meta)).then(|| parsed.object.clone());
+        let mut wanted = self.wanted(&meta, config, &key, parsed, mapping.namespaced);
+        let mut hidden = None;
+        if let Ok(intent) = &wanted
+            && !matches!(intent, Intent::Nothing)
+        {
+            let grants = rights.filter(|_| matches!(intent, Intent::Write(..)));
+            let (allowed, unreadable) = self.executor_may(&meta, config, grants).await;
+            hidden = unreadable;
+            wanted = allowed.and(wanted);
+        }
         let (applied, live) = match (wanted, owner) {
-            (Ok(Some(wanted)), Ok(owner)) => self.write(&meta, &key, wanted, owner).await,
+            (Ok(Intent::Write(wanted)), Ok(owner)) => self.write(&meta, &key, wanted, owner).await,
             (Ok(_), _) => (Ok(()), None),
             (Err(error), _) => (Err(error), None),
         };
@@ -126,12 +149,68 @@ impl Pass<'_> {
         let applied = applied.map_err(|error| error.to_string());
         let mut object = self.object(meta, applied, live, tracked);
         object.report.failure = failure.unwrap_or_default();
+        if let (Some(hidden), Some((_, values))) = (hidden, &mut object.report.feedback) {
+            *values = hidden;
+        }
         let rules = config.condition_rules.iter();
         object.report.rule_conditions = rules.map(|rule| rule.condition.clone()).collect();
         object
     }
 
-    /// Decides whether the manifest is to be written, and how; `None` leaves the object alone.
+    /// Asks whether the executor of the work, if it has one, may do what applying the manifest
+    /// takes. If not, says what to report in place of values that it may not even read.
+    async fn executor_may(
+        &mut self,
+        meta: &ManifestResourceMeta,
+        config: EffectiveConfig<'_>,
+        grants: Option<Value>,
+    ) -> (Result<(), ApplyError>, Option<Feedback>) {
+        let hide = |error: String| Feedback {
+            values: Vec::new(),
+            errors: vec![error],
+        };
+        let executor = match self.executor.clone() {
+            None => return (Ok(()), None),
+            Some(Ok(executor)) => executor,
+            Some(Err(error)) => return (Err(error.into()), Some(hide(error.to_string()))),
+        };
+        let questions = Questions {
+            spoke: &self.env.spoke,
+            access: &self.env.access,
+            executor: &executor,
+            target: Target::from(meta),
+        };
+        let goes_with_work = owned_by_the_work(self.spec.delete_option.as_ref(), id_of(meta));
+        let reads = !config.feedback_rules.is_empty() || !config.condition_rules.is_empty();
+        let asked = async {
+            let mut allowed = questions.may(verbs_to_apply(goes_with_work)).await?;
+            if let (Ok(()), Some(manifest)) = (&allowed, grants) {
+                allowed = questions.may_grant(&manifest).await?;
+            }
+            let readable = match &allowed {
+                Err(Denial::Verb(Verb::Get)) => false,
+                Err(_) if reads => questions.may(&[Verb::Get]).await?.is_ok(),
+                _ => true,
+            };
+            Ok::<_, ApiError>((allowed, readable))
+        };
+        match asked.await {
+            Ok((Ok(()), _)) => (Ok(()), None),
+            Ok((Err(denial), readable)) => {
+                self.wishes.denied = true;
+                let text = executor::refusal(&executor, id_of(meta), &denial);
+                let hidden = || hide(executor::unreadable(&executor, id_of(meta)));
+                (Err(ApplyError::Denied(text)), (!readable).then(hidden))
+            }
+            Err(error) => {
+                self.failed(&error);
+                let text = error.to_string();
+                (Err(ApplyError::Review(error)), Some(hide(text)))
+            }
+        }
+    }
+
+    /// Decides whether the manifest is to be written, and how.
     fn wanted(
         &mut self,
         meta: &ManifestResourceMeta,
@@ -139,7 +218,7 @@ impl Pass<'_> {
         key: &str,
         parsed: ParsedManifest,
         namespaced: bool,
-    ) -> Result<Option<Wanted>, ApplyError> {
+    ) -> Result<Intent, ApplyError> {
         let ordinal = parsed.ordinal;
         if !config.feedback_rules.is_empty() {
             let plan = || Arc::new(FeedbackPlan::compile(config.feedback_rules));
@@ -153,29 +232,31 @@ impl Pass<'_> {
                 kind: meta.kind.clone(),
             });
         }
-        if self.is_complete(meta) {
-            return Ok(None);
-        }
-        if self.spec.executor.is_some() {
-            return Err(ApplyError::Executor);
+        if self.is_complete(meta, config.condition_rules) {
+            return Ok(Intent::Nothing);
         }
         match Strategy::try_from(config.strategy())? {
-            Strategy::ReadOnly => Ok(None),
-            Strategy::Update => Ok(Some(Wanted::Update(Desired::new(parsed, namespaced)?))),
-            Strategy::CreateOnly => Ok(Some(Wanted::CreateOnly(Desired::new(parsed, namespaced)?))),
+            Strategy::ReadOnly => Ok(Intent::Read),
+            Strategy::Update => Ok(Intent::Write(Wanted::Update(Desired::new(
+                parsed, namespaced,
+            )?))),
+            Strategy::CreateOnly => Ok(Intent::Write(Wanted::CreateOnly(Desired::new(
+                parsed, namespaced,
+            )?))),
             Strategy::ServerSideApply => {
-                let intent = self.intent(config, parsed, namespaced)?;
-                Ok(Some(Wanted::ServerSideApply(Box::new(intent))))
+                let intent = self.server_side(config, parsed, namespaced)?;
+                Ok(Intent::Write(Wanted::ServerSideApply(Box::new(intent))))
             }
         }
     }
 
-    fn intent(
+    /// Prepares a manifest for server-side apply.
+    fn server_side(
         &mut self,
         config: EffectiveConfig<'_>,
         parsed: ParsedManifest,
         namespaced: bool,
-    ) -> Result<Intent, ApplyError> {
+    ) -> Result<server_side::Intent, ApplyError> {
         let settings = config.update_strategy;
         let settings = settings.and_then(|strategy| strategy.server_side_apply.clone());
         let settings = settings.unwrap_or_default();
@@ -186,7 +267,9 @@ impl Pass<'_> {
         };
         let compiled = Arc::clone(&ignore);
         self.memory.ignore_fields.insert(parsed.ordinal, compiled);
-        Ok(Intent::new(parsed, namespaced, &settings, ignore)?)
+        Ok(server_side::Intent::new(
+            parsed, namespaced, &settings, ignore,
+        )?)
     }
 
     /// Writes the object if it needs it. Returns the object, unless that is not known.

@@ -89,6 +89,30 @@ pub(super) fn merge(
     Some(merged)
 }
 
+/// The metadata to create an object anew with: as for any other, with the labels, annotations and
+/// owners that the live one has. Finalizers are not taken along: those who set them have let go of
+/// the object by the time it is gone.
+pub(super) fn for_recreate(
+    live: &Map<String, Value>,
+    desired: &Map<String, Value>,
+    owner: &OwnerChange,
+) -> Map<String, Value> {
+    let mut metadata = desired.clone();
+    for field in ["labels", "annotations"] {
+        let entries = merge_keys(live.get(field), desired.get(field)).map(Value::Object);
+        match entries.as_ref().or(live.get(field)) {
+            Some(entries) => metadata.insert(field.into(), entries.clone()),
+            None => metadata.remove(field),
+        };
+    }
+    let known = references(live);
+    let owners = owner.merge(&known).unwrap_or(known);
+    if !owners.is_empty() {
+        metadata.insert("ownerReferences".into(), json!(owners));
+    }
+    metadata
+}
+
 /// The metadata of a live object as an update carries it: with its resource version, which
 /// guards the update, and its finalizers; without the record of managed fields, which an update
 /// does not need.

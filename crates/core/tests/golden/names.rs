@@ -8,7 +8,9 @@ use muster_core::applied_work::{
     MAX_WORK_NAME_BYTES, applied_work_name, belongs_to_hub, hub_hash, work_name,
 };
 use muster_core::apply::server_side::{IgnoreFields, Ignored};
-use muster_core::apply::{apply_order, kind_rank, strip_creation_timestamps};
+use muster_core::apply::{
+    Desired, History, UpdatePlan, apply_order, kind_rank, plan_update, strip_creation_timestamps,
+};
 use muster_core::manifest::ParsedManifest;
 use muster_core::manifest_config::{EffectiveConfig, find_config, wildcard_match};
 use muster_core::ownership::{ObjectId, Owner, OwnerChange, owned_by_the_work, untracked};
@@ -159,6 +161,31 @@ fn options_are_put_together_from_the_entries_that_match() {
         EffectiveConfig::NONE.strategy(),
         &UpdateStrategyType::Update
     );
+}
+
+#[test]
+fn specs_of_services_have_the_hash_of_the_reference() {
+    check("serviceSpecHash", 5, |record| {
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"},
+            "spec": record["spec"],
+        });
+        let manifest = ParsedManifest::parse(0, &service.to_string()).unwrap();
+        let desired = Desired::new(manifest, true).unwrap();
+        let owner = Owner {
+            name: "a".into(),
+            uid: "1".into(),
+        };
+        let plan = plan_update(&desired, None, &OwnerChange::Own(owner), History::Unapplied);
+        let UpdatePlan::Create(created) = plan else {
+            return Err(format!("expected a creation, got {plan:?}"));
+        };
+        let annotation = text(record, "annotation");
+        expect_same(
+            &record["hash"],
+            &created["metadata"]["annotations"][annotation],
+        )
+    });
 }
 
 #[test]
