@@ -54,8 +54,6 @@ pub(crate) fn prepare_create_metadata(def: &ResourceDef, object: &mut Value) {
     for field in SERVER_FIELDS {
         metadata.remove(field);
     }
-    // Differs from the real server: field managers are not tracked.
-    metadata.remove("managedFields");
     object::drop_nulls(object.get_mut("metadata").expect("made by metadata_mut"));
     object::set_meta(object, "uid", json!(object::new_uid()));
     object::set_meta(object, "creationTimestamp", json!(object::now()));
@@ -66,7 +64,7 @@ pub(crate) fn prepare_create_metadata(def: &ResourceDef, object: &mut Value) {
 
 /// Keeps an object's identity through an update.
 pub(crate) fn prepare_update_metadata(old: &Value, new: &mut Value) {
-    object::metadata_mut(new).remove("managedFields");
+    object::metadata_mut(new);
     object::drop_nulls(new.get_mut("metadata").expect("made by metadata_mut"));
     for field in [
         "uid",
