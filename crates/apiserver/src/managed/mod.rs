@@ -15,6 +15,8 @@ mod merge;
 mod ownership;
 mod set;
 mod shape;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 

@@ -17,8 +17,8 @@ use regex::Regex;
 use serde_json::Value;
 
 pub(crate) use compile::{CompileError, MAP_TYPE, ZEROS, compile, compile_builtin};
-pub(crate) use defaulting::apply_defaults;
-pub(crate) use pruning::prune;
+pub(crate) use defaulting::{Nulls, apply_defaults};
+pub(crate) use pruning::{drop_empty, prune};
 pub(crate) use validate::{type_problem, validate};
 
 /// The type of a value.

@@ -38,6 +38,7 @@ pub(super) fn set(def: &ResourceDef, object: &mut Value) {
         "Job" => {
             if let Some(spec) = at(object, "/spec") {
                 job_spec(spec);
+                default(spec, "manualSelector", json!(false));
             }
         }
         "CronJob" => cron_job(object),
@@ -297,8 +298,6 @@ fn service(object: &mut Value) {
     let kind = spec["type"].as_str().unwrap_or_default().to_owned();
     if kind != "ExternalName" {
         default(spec, "internalTrafficPolicy", json!("Cluster"));
-        default(spec, "ipFamilies", json!(["IPv4"]));
-        default(spec, "ipFamilyPolicy", json!("SingleStack"));
     }
     if matches!(kind.as_str(), "NodePort" | "LoadBalancer") {
         default(spec, "externalTrafficPolicy", json!("Cluster"));
@@ -311,6 +310,19 @@ fn service(object: &mut Value) {
         if let Some(number) = port.get("port").cloned() {
             default(port, "targetPort", number);
         }
+    }
+}
+
+/// Sets what the server itself decides on, which therefore belongs to no field manager.
+pub(super) fn set_late(def: &ResourceDef, object: &mut Value) {
+    if def.kind != "Service" {
+        return;
+    }
+    if let Some(spec) = at(object, "/spec")
+        && spec.get("type").is_none_or(|kind| kind != "ExternalName")
+    {
+        default(spec, "ipFamilies", json!(["IPv4"]));
+        default(spec, "ipFamilyPolicy", json!("SingleStack"));
     }
 }
 
