@@ -98,6 +98,12 @@ async fn what_happens_while_the_hub_is_away_is_caught_up_with(world: World) -> R
     }
     let stays = agent.cm("stays").get().await?;
 
+    // Once without a change, which nothing but the connection could tell of.
+    agent.hub_door().close();
+    agent.says_ready(false).await?;
+    agent.hub_door().reopen();
+    agent.says_ready(true).await?;
+
     agent.hub_door().close();
     agent.work("goes").delete().await?;
     agent.edit("changes", map(&agent, "changed")).await?;
