@@ -13,6 +13,7 @@ pub(super) fn stories() -> Vec<Story> {
         writes_of_all_kinds_are_tracked,
         writes_that_change_nothing_change_no_time,
         managers_can_be_forgotten_and_are_found_again_by_apply,
+        a_status_of_a_built_in_type_takes_its_metadata_along,
         the_oldest_of_too_many_managers_are_put_together,
     ]
 }
@@ -198,6 +199,45 @@ async fn the_oldest_of_too_many_managers_are_put_together(world: World) -> Resul
         *ancient
             == json!({ "f:data": { ".": {}, "f:value": {}, "f:k01": {}, "f:k02": {}, "f:k03": {} } }),
         "{ancient}"
+    );
+    Ok(())
+}
+
+async fn a_status_of_a_built_in_type_takes_its_metadata_along(world: World) -> Result<()> {
+    let hub = world.hub().await?;
+    let path = format!(
+        "/apis/apps/v1/namespaces/{}/deployments/a",
+        hub.namespace().await?
+    );
+    apply(&hub, &path, "m", &deployment(0)).await?.created()?;
+    let status = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {
+            "name": "a", "labels": { "app": "shop" }, "annotations": { "example.com/a": "b" },
+        },
+        "spec": { "replicas": 3 },
+        "status": { "collisionCount": 1 },
+    });
+    let applied = apply(&hub, &format!("{path}/status"), "s", &status)
+        .await?
+        .ok()?;
+    // A Deployment keeps its labels and its spec.
+    has(
+        &applied,
+        &json!({
+            "metadata": { "labels": null, "annotations": { "example.com/a": "b" } },
+            "spec": { "replicas": 0 },
+            "status": { "collisionCount": 1 },
+        }),
+    )?;
+    let fields = owners(&applied)?;
+    ensure!(
+        fields["s Apply status"]
+            == json!({
+                "f:metadata": { "f:annotations": { "f:example.com/a": {} } },
+                "f:status": { "f:collisionCount": {} },
+            }),
+        "{fields:?}"
     );
     Ok(())
 }
