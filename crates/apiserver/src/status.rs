@@ -248,7 +248,7 @@ impl ApiError {
     }
 
     /// An apply would take fields from others; `causes` name them.
-    pub(crate) fn apply_conflict(message: impl Into<String>, causes: Vec<Value>) -> Self {
+    pub(crate) fn apply_conflict(message: impl Into<String>, causes: &[Value]) -> Self {
         Self::new(
             StatusCode::CONFLICT,
             "Conflict",
