@@ -39,6 +39,7 @@ mod stories {
     pub(crate) mod kubectl;
     pub(crate) mod parts;
     pub(crate) mod rollout;
+    pub(crate) mod strategies;
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -51,6 +52,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::kubectl::stories(),
         stories::parts::stories(),
         stories::rollout::stories(),
+        stories::strategies::stories(),
     ];
     support::run(subjects.into_iter().flatten().collect())
 }
