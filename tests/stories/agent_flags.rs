@@ -208,9 +208,7 @@ async fn can_be_nobody() -> Result<()> {
 }
 
 /// A copy that anybody may read.
-fn public_copy(file: &Path, dir: &Path) -> Result<PathBuf> {
-    let name = file.file_name().context("no file name")?;
-    let copy = dir.join(name);
+fn public_copy(file: &Path, copy: PathBuf) -> Result<PathBuf> {
     std::fs::copy(file, &copy)?;
     std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o444))?;
     Ok(copy)
@@ -219,12 +217,9 @@ fn public_copy(file: &Path, dir: &Path) -> Result<PathBuf> {
 async fn an_agent_runs_as_nobody_on_a_read_only_file_system(world: World) -> Result<()> {
     can_be_nobody().await?;
     let site = Site::new(&world).await?;
-    // Before the agent: a kube-apiserver may keep from a watch what comes in the first moments of a
-    // new type, and this may be the first story that asks for it.
-    site.create_work("one").await?;
     let dir = tempfile::tempdir()?;
-    let hub = public_copy(site.hub.kubeconfig(), dir.path())?;
-    let spoke = public_copy(site.spoke.kubeconfig(), dir.path())?;
+    let hub = public_copy(site.hub.kubeconfig(), dir.path().join("hub"))?;
+    let spoke = public_copy(site.spoke.kubeconfig(), dir.path().join("spoke"))?;
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o555))?;
     let mut flags = site.flags(&hub, &spoke);
     flags.push("--listen=127.0.0.1:0".to_owned());
@@ -236,6 +231,7 @@ async fn an_agent_runs_as_nobody_on_a_read_only_file_system(world: World) -> Res
             .env("TMPDIR", "/nonexistent")
             .current_dir(dir.path())
     })?;
+    site.create_work("one").await?;
     site.applied("one", &agent).await?;
 
     let process = PathBuf::from(format!("/proc/{}", agent.id()?));
