@@ -9,6 +9,7 @@ pub mod availability;
 pub mod conditions;
 pub mod executor;
 pub mod feedback;
+pub mod finished_works;
 mod go_format;
 pub mod jsonpath;
 pub mod manifest;
