@@ -63,6 +63,7 @@ where
                 Ok(watcher::Event::Apply(object)) => Seen::Changed(reduce(object)),
                 Ok(watcher::Event::Delete(object)) => Seen::Gone(reduce(object)),
                 Err(error) => {
+                    let error = told(&error);
                     warn!(stream = health.name(), %error, "watch failed, retrying");
                     metrics::counter!("muster_watch_errors_total").increment(1);
                     health.failing(error);
@@ -81,6 +82,20 @@ where
     Watching {
         receiver: ReceiverStream::new(receiver),
         _task: task,
+    }
+}
+
+/// The error with its first cause: "client error (Connect)" alone leaves open what is wrong.
+fn told(error: &watcher::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    let (text, cause) = (error.to_string(), cause.to_string());
+    if text.contains(&cause) {
+        text
+    } else {
+        format!("{text}: {cause}")
     }
 }
 

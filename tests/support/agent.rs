@@ -128,13 +128,6 @@ impl Agent {
         muster.kill().await
     }
 
-    /// Kills the process and starts it with other flags.
-    pub(crate) async fn restart_with(&mut self, flags: &[&str]) -> Result<()> {
-        self.kill().await?;
-        self.flags = flags.iter().map(ToString::to_string).collect();
-        self.run().await
-    }
-
     /// Moves the agent, which must not run, to another hub: another URL of the same server. The
     /// works there are the same.
     pub(crate) async fn move_hub(&mut self) -> Result<()> {

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use muster_api::conditions as read;
 use muster_api::constants::MANIFEST_APPLIED;
 use muster_api::work::{AppliedManifestResourceMeta, ManifestResourceMeta};
+use muster_core::apply::server_side::{self, IgnoreFields};
 use muster_core::apply::{Desired, History};
 use muster_core::availability::is_identified;
+use muster_core::conditions::ApplyFailure;
 use muster_core::executor::{self, Denial, Verb, could_escalate, verbs_to_apply};
 use muster_core::feedback::{Feedback, FeedbackPlan};
 use muster_core::manifest::{ManifestError, ParsedManifest};
@@ -15,7 +17,7 @@ use muster_core::ownership::{ObjectId, Owner, OwnerChange, owned_by_the_work};
 use serde_json::Value;
 
 use super::access::Questions;
-use super::apply::{ApplyError, Strategy, apply};
+use super::apply::{ApplyError, Last, Strategy, Wanted, apply, apply_on_server};
 use super::calls::ApiError;
 use super::metrics;
 use super::reconcile::Pass;
@@ -58,7 +60,7 @@ enum Intent {
     /// It is looked at.
     Read,
     /// It is made what the manifest says.
-    Write(Strategy, Desired),
+    Write(Wanted),
 }
 
 impl Pass<'_> {
@@ -130,9 +132,7 @@ impl Pass<'_> {
             wanted = allowed.and(wanted);
         }
         let (applied, live) = match (wanted, owner) {
-            (Ok(Intent::Write(strategy, desired)), Ok(owner)) => {
-                self.write(&meta, &key, strategy, &desired, owner).await
-            }
+            (Ok(Intent::Write(wanted)), Ok(owner)) => self.write(&meta, &key, wanted, owner).await,
             (Ok(_), _) => (Ok(()), None),
             (Err(error), _) => (Err(error), None),
         };
@@ -145,8 +145,10 @@ impl Pass<'_> {
             Live::NotFound => Tracked::Absent,
             Live::Failed(_) | Live::Unidentified => Tracked::Unresolved,
         };
+        let failure = applied.as_ref().err().map(ApplyError::failure);
         let applied = applied.map_err(|error| error.to_string());
         let mut object = self.object(meta, applied, live, tracked);
+        object.report.failure = failure.unwrap_or_default();
         if let (Some(hidden), Some((_, values))) = (hidden, &mut object.report.feedback) {
             *values = hidden;
         }
@@ -235,8 +237,39 @@ impl Pass<'_> {
         }
         match Strategy::try_from(config.strategy())? {
             Strategy::ReadOnly => Ok(Intent::Read),
-            strategy => Ok(Intent::Write(strategy, Desired::new(parsed, namespaced)?)),
+            Strategy::Update => Ok(Intent::Write(Wanted::Update(Desired::new(
+                parsed, namespaced,
+            )?))),
+            Strategy::CreateOnly => Ok(Intent::Write(Wanted::CreateOnly(Desired::new(
+                parsed, namespaced,
+            )?))),
+            Strategy::ServerSideApply => {
+                let intent = self.server_side(config, parsed, namespaced)?;
+                Ok(Intent::Write(Wanted::ServerSideApply(Box::new(intent))))
+            }
         }
+    }
+
+    /// Prepares a manifest for server-side apply.
+    fn server_side(
+        &mut self,
+        config: EffectiveConfig<'_>,
+        parsed: ParsedManifest,
+        namespaced: bool,
+    ) -> Result<server_side::Intent, ApplyError> {
+        let settings = config.update_strategy;
+        let settings = settings.and_then(|strategy| strategy.server_side_apply.clone());
+        let settings = settings.unwrap_or_default();
+        let known = self.memory.ignore_fields.get(&parsed.ordinal).cloned();
+        let ignore = match known {
+            Some(ignore) => ignore,
+            None => Arc::new(IgnoreFields::compile(&settings)?),
+        };
+        let compiled = Arc::clone(&ignore);
+        self.memory.ignore_fields.insert(parsed.ordinal, compiled);
+        Ok(server_side::Intent::new(
+            parsed, namespaced, &settings, ignore,
+        )?)
     }
 
     /// Writes the object if it needs it. Returns the object, unless that is not known.
@@ -244,19 +277,35 @@ impl Pass<'_> {
         &mut self,
         meta: &ManifestResourceMeta,
         key: &str,
-        strategy: Strategy,
-        desired: &Desired,
+        wanted: Wanted,
         owner: &Owner,
     ) -> (Result<(), ApplyError>, Option<Value>) {
         let goes_with_work = owned_by_the_work(self.spec.delete_option.as_ref(), id_of(meta));
         let owner = OwnerChange::new(owner.clone(), goes_with_work);
-        let history = match self.memory.applied.get(key) {
+        let last = self.memory.applied.get(key);
+        let history = match last.and_then(Last::update) {
             Some(last) => History::Applied(last),
             None if self.applied_before(meta) => History::AppliedBefore,
             None => History::Unapplied,
         };
         let target = Target::from(meta);
-        let outcome = apply(&self.env.spoke, target, strategy, desired, &owner, history).await;
+        let spoke = &self.env.spoke;
+        let outcome = match wanted {
+            Wanted::Update(desired) => {
+                let strategy = Strategy::Update;
+                let applied = apply(spoke, target, strategy, &desired, &owner, history).await;
+                applied.map_err(ApplyError::from)
+            }
+            Wanted::CreateOnly(desired) => {
+                let strategy = Strategy::CreateOnly;
+                let applied = apply(spoke, target, strategy, &desired, &owner, history).await;
+                applied.map_err(ApplyError::from)
+            }
+            Wanted::ServerSideApply(intent) => {
+                let last = last.and_then(Last::intent).cloned();
+                apply_on_server(spoke, target, *intent, &owner, last).await
+            }
+        };
         match outcome {
             Ok(applied) => {
                 if let Some(last) = applied.last {
@@ -267,12 +316,16 @@ impl Pass<'_> {
             Err(error) => {
                 // Whatever was written before no longer tells what the object is.
                 self.memory.applied.remove(key);
-                if error.is_not_found() && !error.is_missing_namespace() {
-                    // The path has gone, most likely with its CRD.
-                    self.env.spoke.mapper.forget(gvk_of(meta)).await;
+                if let Some(request) = error.request() {
+                    if request.is_not_found() && !request.is_missing_namespace() {
+                        // The path has gone, most likely with its CRD.
+                        self.env.spoke.mapper.forget(gvk_of(meta)).await;
+                    }
+                    if !request.is_field_conflict() {
+                        self.failed(request);
+                    }
                 }
-                self.failed(&error);
-                (Err(error.into()), None)
+                (Err(error), None)
             }
         }
     }
@@ -369,6 +422,7 @@ impl Pass<'_> {
             report: ManifestReport {
                 meta,
                 applied,
+                failure: ApplyFailure::default(),
                 seen,
                 feedback,
                 rule_conditions: Vec::new(),

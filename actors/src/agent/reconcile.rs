@@ -21,7 +21,8 @@ use muster_api::work::{
     AppliedManifestResourceMeta, AppliedManifestWork, ConditionRule, ManifestWorkSpec,
     ManifestWorkStatus,
 };
-use muster_core::apply::{LastApplied, apply_order};
+use muster_core::apply::apply_order;
+use muster_core::apply::server_side::IgnoreFields;
 use muster_core::executor::{Executor, ExecutorError};
 use muster_core::feedback::FeedbackPlan;
 use muster_core::manifest::ParsedManifest;
@@ -30,7 +31,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::access::Access;
 use super::applied_work::{self, Identity};
-use super::apply::ApplyError;
+use super::apply::{ApplyError, Last};
 use super::calls::ApiError;
 use super::deletion::{self, Progress};
 use super::hub::Hub;
@@ -108,11 +109,13 @@ pub(super) struct Memory {
     uid: Arc<str>,
     generation: i64,
     /// By object.
-    pub(super) applied: HashMap<Box<str>, LastApplied>,
+    pub(super) applied: HashMap<Box<str>, Last>,
     /// The record as it was left.
     pub(super) record: Option<KnownRecord>,
     /// Compiled feedback rules by ordinal; manifests without rules have none.
     pub(super) plans: HashMap<usize, Arc<FeedbackPlan>>,
+    /// Compiled fields to ignore by ordinal.
+    pub(super) ignore_fields: HashMap<usize, Arc<IgnoreFields>>,
 }
 
 impl Memory {
@@ -128,6 +131,7 @@ impl Memory {
         if self.generation != work.generation {
             self.generation = work.generation;
             self.plans.clear();
+            self.ignore_fields.clear();
         }
         self
     }

@@ -253,6 +253,24 @@ impl Spoke {
         self.noted(self.calls.send(request).await)
     }
 
+    /// Applies an object by server-side apply as `manager`; creates it if there is none.
+    pub(super) async fn apply(
+        &self,
+        target: Target<'_>,
+        object: &Value,
+        manager: &str,
+        force: bool,
+    ) -> Result<Value, ApiError> {
+        let params = PatchParams {
+            field_manager: Some(manager.to_owned()),
+            force,
+            ..PatchParams::default()
+        };
+        let requests = target.requests()?;
+        let request = requests.patch(target.name, &params, &Patch::Apply(object));
+        self.noted(self.calls.send(request).await)
+    }
+
     /// Changes an object by a JSON merge patch.
     pub(super) async fn merge<T: DeserializeOwned>(
         &self,
@@ -341,6 +359,23 @@ mod tests {
             ..TARGET
         };
         assert!(uri(system).ends_with("/system:auth-delegator"));
+    }
+
+    /// Whatever the client behind it calls itself: the server would take its user agent.
+    #[test]
+    fn writes_are_in_the_agents_name() {
+        let requests = || TARGET.requests().unwrap();
+        let patch = Patch::Merge(serde_json::json!({}));
+        for request in [
+            requests().create(&posted(), Vec::new()),
+            requests().replace("web", &posted(), Vec::new()),
+            requests().patch("web", &patched(), &patch),
+            requests().patch_subresource("status", "web", &patched(), &patch),
+        ] {
+            let request = request.unwrap();
+            let query = request.uri().query().unwrap_or_default();
+            assert!(query.contains("fieldManager=work-agent"), "{request:?}");
+        }
     }
 
     #[test]

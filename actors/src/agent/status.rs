@@ -9,7 +9,7 @@ use muster_api::work::{
 };
 use muster_core::availability::{Sighting, available_of_manifest};
 use muster_core::conditions::{
-    self, Status, aggregate, applied_of_manifest, applied_of_work, deleting_of_work,
+    self, ApplyFailure, Status, aggregate, applied_of_manifest, applied_of_work, deleting_of_work,
     merge_manifest_conditions, prune_rule_conditions,
 };
 use muster_core::feedback::{self, Feedback, FeedbackPlan};
@@ -40,6 +40,8 @@ pub(super) struct ManifestReport {
     pub(super) meta: ManifestResourceMeta,
     /// The error's text where it could not be applied.
     pub(super) applied: Result<(), String>,
+    /// What went wrong then.
+    pub(super) failure: ApplyFailure,
     pub(super) seen: Seen,
     /// Values of the live object; `None` if it was not read, which leaves the former values.
     pub(super) feedback: Option<(Arc<FeedbackPlan>, Feedback)>,
@@ -57,7 +59,10 @@ pub(super) fn compose(
     let applied = reports
         .iter()
         .map(|report| {
-            let outcome = report.applied.as_ref().map_err(String::as_str).copied();
+            let outcome = match &report.applied {
+                Ok(()) => Ok(()),
+                Err(error) => Err((report.failure, error.as_str())),
+            };
             ManifestCondition {
                 resource_meta: report.meta.clone(),
                 status_feedback: StatusFeedbackResult::default(),

@@ -247,6 +247,16 @@ impl ApiError {
         )
     }
 
+    /// An apply would take fields from others; `causes` name them.
+    pub(crate) fn apply_conflict(message: impl Into<String>, causes: Vec<Value>) -> Self {
+        Self::new(
+            StatusCode::CONFLICT,
+            "Conflict",
+            message,
+            Some(json!({"causes": causes})),
+        )
+    }
+
     /// The write was based on an older object than the stored one.
     pub(crate) fn modified(subject: &Subject) -> Self {
         Self::conflict(

@@ -6,6 +6,7 @@
 pub mod applied_work;
 pub mod apply;
 pub mod availability;
+pub mod condition_rules;
 pub mod conditions;
 pub mod executor;
 pub mod feedback;

@@ -8,6 +8,7 @@ mod discovery;
 mod objects;
 mod patches;
 mod selectors;
+mod server_side_apply;
 mod subresources;
 mod tables;
 mod watching;
@@ -26,6 +27,7 @@ pub(crate) fn stories() -> Vec<Story> {
         objects::stories(),
         selectors::stories(),
         patches::stories(),
+        server_side_apply::stories(),
         subresources::stories(),
         deletion::stories(),
         watching::stories(),

@@ -24,7 +24,7 @@ use crate::status::{ApiError, ApiResult, NO_SUCH_PAGE};
 use crate::strategy::Part;
 use crate::table;
 use crate::verbs::call::{Answer, Call, Outcome};
-use crate::verbs::{delete, read, scale, watch, write};
+use crate::verbs::{delete, manager, read, scale, watch, write};
 
 /// Largest request body, as in the real server.
 const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
@@ -96,10 +96,12 @@ where
         .ok_or_else(|| no_such_resource(&types, &path.group))?;
     let form = negotiate::accepted(&parts.headers)?;
     let body = collect(body).await?;
+    let query = Query::parse(parts.uri.query());
     let call = Call {
         server,
         def,
-        query: Query::parse(parts.uri.query()),
+        manager: manager::of(&parts.headers, &query),
+        query,
         form,
         content_type: negotiate::content_type(&parts.headers).to_owned(),
         path,
@@ -111,6 +113,7 @@ where
         call.server.meter.request(verb.name(), &call.def.key);
     }
     call.check_dry_run(verb.options())?;
+    call.check_manager(verb.options())?;
     dispatch(verb, call).await
 }
 

@@ -7,7 +7,7 @@ use regex::Regex;
 use serde_json::{Map, Value};
 
 use super::rules::Rules;
-use super::{Additional, Bounds, Child, Counts, ListType, Schema, Type, child_path};
+use super::{Additional, Bounds, Child, Counts, ListType, PatchMerge, Schema, Type, child_path};
 
 /// A schema that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,6 +17,12 @@ pub(crate) struct CompileError {
     pub(crate) path: String,
     pub(crate) why: String,
 }
+
+/// How an object merges, in a schema document.
+pub(crate) const MAP_TYPE: &str = "x-kubernetes-map-type";
+
+/// The empty values of fields that are always written, in a document of a built-in type.
+pub(crate) const ZEROS: &str = "x-go-zeros";
 
 /// Compiles the `openAPIV3Schema` of a CRD.
 pub(crate) fn compile(document: &Value) -> Result<Schema, CompileError> {
@@ -141,6 +147,15 @@ impl Compiler<'_> {
             },
             default: fields.get("default").cloned(),
             list_type,
+            map_atomic: fields.get(MAP_TYPE).is_some_and(|t| t == "atomic"),
+            patch_merge: patch_merge(fields),
+            zeros: fields
+                .get(ZEROS)
+                .and_then(Value::as_object)
+                .into_iter()
+                .flatten()
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
             all_of: self.list(fields, "allOf", path)?,
             any_of: self.list(fields, "anyOf", path)?,
             one_of: self.list(fields, "oneOf", path)?,
@@ -188,7 +203,8 @@ impl Compiler<'_> {
             return self.schema(document, path).map(Child::new);
         };
         let name = reference.rsplit('/').next().unwrap_or_default();
-        if let Some(named) = self.named.get(name) {
+        let own_map_type = document.get(MAP_TYPE);
+        if let Some(named) = self.named.get(name).filter(|_| own_map_type.is_none()) {
             return Ok(Child(named.clone()));
         }
         let definition =
@@ -199,8 +215,13 @@ impl Compiler<'_> {
                     why: format!("reference {reference:?} leads nowhere"),
                 })?;
         let cell = Arc::new(OnceLock::new());
-        self.named.insert(name.to_owned(), cell.clone());
+        if own_map_type.is_none() {
+            self.named.insert(name.to_owned(), cell.clone());
+        }
         let mut schema = self.schema(definition, path)?;
+        if let Some(map_type) = own_map_type {
+            schema.map_atomic = map_type == "atomic";
+        }
         schema.name = Some(name.rsplit('.').next().unwrap_or(name).to_owned());
         // The cell is new and only filled here.
         let _ = cell.set(schema);
@@ -250,6 +271,18 @@ fn kind(fields: &Map<String, Value>) -> Result<(Type, bool), String> {
         (Some(other), None) => return Err(format!("type {other:?} is unknown")),
     };
     Ok((kind, nullable))
+}
+
+fn patch_merge(fields: &Map<String, Value>) -> Option<PatchMerge> {
+    let text = |name: &str| fields.get(name).and_then(Value::as_str);
+    match (
+        text("x-kubernetes-patch-merge-key"),
+        text("x-kubernetes-patch-strategy"),
+    ) {
+        (Some(key), _) => Some(PatchMerge::Key(key.to_owned())),
+        (None, Some("merge")) => Some(PatchMerge::Set),
+        _ => None,
+    }
 }
 
 fn bounds(fields: &Map<String, Value>) -> Bounds {

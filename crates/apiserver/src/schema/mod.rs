@@ -16,9 +16,9 @@ use std::sync::{Arc, OnceLock};
 use regex::Regex;
 use serde_json::Value;
 
-pub(crate) use compile::{CompileError, compile, compile_builtin};
-pub(crate) use defaulting::apply_defaults;
-pub(crate) use pruning::prune;
+pub(crate) use compile::{CompileError, MAP_TYPE, ZEROS, compile, compile_builtin};
+pub(crate) use defaulting::{Nulls, apply_defaults};
+pub(crate) use pruning::{drop_empty, prune};
 pub(crate) use validate::{type_problem, validate};
 
 /// The type of a value.
@@ -44,6 +44,15 @@ pub(crate) enum ListType {
     Set,
     /// By these fields.
     Map(Vec<String>),
+}
+
+/// How a strategic merge patch changes a list, where the type says more than "replace".
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PatchMerge {
+    /// Item by item, told apart by this field.
+    Key(String),
+    /// As a set of plain values.
+    Set,
 }
 
 /// What an object may hold beside its properties.
@@ -121,6 +130,11 @@ pub(crate) struct Schema {
     pub(crate) property_count: Counts,
     pub(crate) default: Option<Value>,
     pub(crate) list_type: ListType,
+    /// The object is replaced as a whole.
+    pub(crate) map_atomic: bool,
+    pub(crate) patch_merge: Option<PatchMerge>,
+    /// Fields that Go writes even when they are empty, with their empty values.
+    pub(crate) zeros: Vec<(String, Value)>,
     pub(crate) all_of: Vec<Child>,
     pub(crate) any_of: Vec<Child>,
     pub(crate) one_of: Vec<Child>,

@@ -44,7 +44,6 @@ pub(super) fn set(def: &ResourceDef, object: &mut Value) {
         "Job" => {
             let root = object::as_object_mut(object);
             job_spec(fields(root, "spec"));
-            job::default_labels(object);
         }
         "CronJob" => cron_job(object),
         "Pod" => {
@@ -320,8 +319,6 @@ fn service(object: &mut Value) {
     let kind = spec["type"].as_str().unwrap_or_default().to_owned();
     if kind != "ExternalName" {
         default(spec, "internalTrafficPolicy", json!("Cluster"));
-        default(spec, "ipFamilies", json!(["IPv4"]));
-        default(spec, "ipFamilyPolicy", json!("SingleStack"));
     }
     if matches!(kind.as_str(), "NodePort" | "LoadBalancer") {
         default(spec, "externalTrafficPolicy", json!("Cluster"));
@@ -334,6 +331,20 @@ fn service(object: &mut Value) {
         if let Some(number) = port.get("port").cloned() {
             default(port, "targetPort", number);
         }
+    }
+}
+
+/// Sets what the server itself decides on, which therefore belongs to no field manager.
+pub(super) fn set_late(def: &ResourceDef, object: &mut Value) {
+    if def.kind == "Job" {
+        job::default_labels(object);
+    }
+    if def.kind == "Service"
+        && let Some(spec) = at(object, "/spec")
+        && spec.get("type").is_none_or(|kind| kind != "ExternalName")
+    {
+        default(spec, "ipFamilies", json!(["IPv4"]));
+        default(spec, "ipFamilyPolicy", json!("SingleStack"));
     }
 }
 

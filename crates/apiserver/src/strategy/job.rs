@@ -44,26 +44,20 @@ fn selects_by_hand(job: &Value) -> bool {
 }
 
 /// Makes a new Job select its own Pods, unless it does so by hand; what the user wrote stays, and
-/// is refused later if it does not fit. A Job without labels gets those of its Pods.
+/// is refused later if it does not fit.
 pub(super) fn complete(job: &mut Value) {
-    if job.get("spec").is_none() {
+    if selects_by_hand(job) || job.get("spec").is_none() {
         return;
     }
-    let unlabelled = is_unlabelled(job);
-    if !selects_by_hand(job) {
-        let labels = pod_labels(job).map(|(key, value)| (key, json!(value)));
-        let uid = labels[0].1.clone();
-        let spec = object::as_object_mut(&mut job["spec"]);
-        let on_pods = field(field(field(spec, "template"), "metadata"), "labels");
-        for (key, value) in labels {
-            on_pods.entry(key).or_insert(value);
-        }
-        let selected = field(field(spec, "selector"), "matchLabels");
-        selected.entry(UID_LABEL).or_insert(uid);
+    let labels = pod_labels(job).map(|(key, value)| (key, json!(value)));
+    let uid = labels[0].1.clone();
+    let spec = object::as_object_mut(&mut job["spec"]);
+    let on_pods = field(field(field(spec, "template"), "metadata"), "labels");
+    for (key, value) in labels {
+        on_pods.entry(key).or_insert(value);
     }
-    if unlabelled {
-        label_as_pods(job);
-    }
+    let selected = field(field(spec, "selector"), "matchLabels");
+    selected.entry(UID_LABEL).or_insert(uid);
 }
 
 /// A field that is an object, made if need be.
@@ -71,22 +65,13 @@ fn field<'a>(fields: &'a mut Map<String, Value>, name: &str) -> &'a mut Map<Stri
     object::as_object_mut(fields.entry(name).or_insert_with(|| json!({})))
 }
 
-fn is_unlabelled(job: &Value) -> bool {
-    let labels = job.pointer("/metadata/labels").and_then(Value::as_object);
-    labels.is_none_or(Map::is_empty)
-}
-
-fn label_as_pods(job: &mut Value) {
-    if let Some(labels) = job.pointer("/spec/template/metadata/labels").cloned() {
-        object::set_meta(job, "labels", labels);
-    }
-}
-
-/// Gives a Job that selects its Pods already, and so is not new, the labels of its Pods, if it has
-/// none.
+/// Gives a Job without labels those of its Pods.
 pub(super) fn default_labels(job: &mut Value) {
-    if is_unlabelled(job) && job.pointer("/spec/selector").is_some() {
-        label_as_pods(job);
+    let labels = job.pointer("/metadata/labels").and_then(Value::as_object);
+    if labels.is_none_or(Map::is_empty)
+        && let Some(labels) = job.pointer("/spec/template/metadata/labels").cloned()
+    {
+        object::set_meta(job, "labels", labels);
     }
 }
 

@@ -14,8 +14,9 @@ use crate::crd;
 use crate::decode;
 use crate::object;
 use crate::registry::{ResourceDef, VersionDef};
-use crate::schema;
+use crate::schema::{self, Nulls};
 use crate::status::{ApiResult, FieldError};
+use crate::verbs::apply;
 use crate::verbs::call::Call;
 
 /// Which part of an object a write is for.
@@ -37,6 +38,7 @@ pub(crate) fn prepare_create(def: &ResourceDef, version: &VersionDef, object: &m
     }
     if def.builtin.is_some() {
         initial::set(def, object);
+        defaults::set_late(def, object);
     }
 }
 
@@ -65,6 +67,9 @@ pub(crate) fn prepare_update(
         Part::Finalize => copy_field(old, new, "status"),
     }
     prepare_update_metadata(old, new);
+    if def.builtin.is_some() {
+        defaults::set_late(def, new);
+    }
     if part != Part::Status && def.counts_generation() && spec_changed(def, old, new) {
         object::set_meta(new, "generation", (object::generation(old) + 1).into());
     }
@@ -132,10 +137,18 @@ pub(crate) fn shape(call: &Call, object: &mut Value) -> ApiResult<Vec<String>> {
             return Err(decode::cannot_be_handled(call, &problem));
         }
         unknown.extend(schema::prune(schema, object, true));
+        // An empty list of managers asks to forget them; metadata is pruned on its own.
+        let metadata = object["metadata"].take();
+        schema::drop_empty(schema, object);
+        object["metadata"] = metadata;
         defaults::set(def, object);
     } else {
         unknown.extend(schema::prune(schema, object, true));
-        schema::apply_defaults(schema, object);
+        let nulls = match call.content_type.as_str() {
+            apply::CONTENT_TYPE => Nulls::Keep,
+            _ => Nulls::Drop,
+        };
+        schema::apply_defaults(schema, object, nulls);
     }
     Ok(unknown)
 }

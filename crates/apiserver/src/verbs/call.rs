@@ -25,6 +25,8 @@ pub(crate) struct Call {
     pub(crate) form: Form,
     pub(crate) content_type: String,
     pub(crate) body: Bytes,
+    /// Who writes, as far as field management goes.
+    pub(crate) manager: String,
     /// The request appears in the statistics.
     pub(crate) counted: bool,
 }

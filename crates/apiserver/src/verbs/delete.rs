@@ -149,6 +149,7 @@ pub(crate) async fn delete_as_server(
         form: Form::Object,
         content_type: String::new(),
         body: Bytes::new(),
+        manager: String::new(),
         counted: false,
     };
     match delete_object(&call, stored, &DeleteOptions::default()).await {

@@ -19,12 +19,17 @@ const SERVER_FIELDS: [&str; 9] = [
     "generateName",
 ];
 
-/// Removes what a manifest has no say in: fields of the server, and owner references, which are
-/// the agent's business.
-pub(super) fn strip(metadata: &mut Map<String, Value>) {
+/// Removes the fields that the server fills in.
+pub(super) fn strip_server_fields(metadata: &mut Map<String, Value>) {
     for field in SERVER_FIELDS {
         metadata.remove(field);
     }
+}
+
+/// Removes what a manifest has no say in: fields of the server, and owner references, which are
+/// the agent's business.
+pub(super) fn strip(metadata: &mut Map<String, Value>) {
+    strip_server_fields(metadata);
     metadata.remove("ownerReferences");
     // A key that is both set and removed is removed; otherwise each pass would do the other half.
     for field in ["labels", "annotations"] {

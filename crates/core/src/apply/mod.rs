@@ -17,6 +17,7 @@ mod kinds;
 mod metadata;
 mod order;
 mod same;
+pub mod server_side;
 
 use std::sync::LazyLock;
 

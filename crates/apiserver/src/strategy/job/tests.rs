@@ -13,6 +13,7 @@ fn job(more: &Value) -> Value {
     let types = Registry::new().types();
     crate::strategy::defaults::set(types.find("batch", "jobs").unwrap(), &mut job);
     complete(&mut job);
+    default_labels(&mut job);
     job
 }
 
@@ -57,6 +58,7 @@ fn a_job_keeps_its_own_labels_and_gets_lost_ones_back() {
     let mut own = json!({"metadata": {"name": "pi", "uid": UID, "labels": {"a": "b"}},
         "spec": {"template": {}}});
     complete(&mut own);
+    default_labels(&mut own);
     assert_eq!(own["metadata"]["labels"], json!({"a": "b"}));
     let mut lost = job(&json!({}));
     lost["metadata"].as_object_mut().unwrap().remove("labels");
