@@ -2,6 +2,7 @@
 
 mod defaults;
 mod initial;
+mod job;
 mod metadata;
 mod rules;
 
