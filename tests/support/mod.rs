@@ -16,6 +16,7 @@ pub(crate) mod live;
 mod mosquitto;
 pub(crate) mod muster;
 mod objects;
+pub(crate) mod own_process;
 mod parts;
 mod ports;
 mod process;

@@ -10,6 +10,7 @@ pub mod condition_rules;
 pub mod conditions;
 pub mod executor;
 pub mod feedback;
+pub mod finished_works;
 mod go_format;
 pub mod jsonpath;
 pub mod manifest;

@@ -5,6 +5,7 @@
 mod crds;
 mod deletion;
 mod discovery;
+mod jobs;
 mod objects;
 mod patches;
 mod selectors;
@@ -25,6 +26,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 pub(crate) fn stories() -> Vec<Story> {
     [
         objects::stories(),
+        jobs::stories(),
         selectors::stories(),
         patches::stories(),
         server_side_apply::stories(),

@@ -10,6 +10,7 @@ pub(crate) mod deletion;
 pub(crate) mod eviction;
 pub(crate) mod executor;
 pub(crate) mod feedback;
+pub(crate) mod jobs;
 pub(crate) mod loops;
 pub(crate) mod rules;
 pub(crate) mod takeover;
@@ -24,6 +25,7 @@ pub(crate) fn stories() -> Vec<Story> {
     stories.extend(deletion::stories());
     stories.extend(eviction::stories());
     stories.extend(feedback::stories());
+    stories.extend(jobs::stories());
     stories.extend(loops::stories());
     stories.extend(takeover::stories());
     if std::env::var_os("MUSTER_STORIES_AHEAD").is_some() {

@@ -38,7 +38,9 @@ pub(crate) fn drop_empty(schema: &Schema, value: &mut Value) {
         }),
         Value::Array(items) => {
             if let Some(schema) = &schema.items {
-                items.iter_mut().for_each(|item| drop_empty(schema, item));
+                for item in items {
+                    drop_empty(schema, item);
+                }
             }
         }
         _ => {}

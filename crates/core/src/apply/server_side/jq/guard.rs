@@ -43,7 +43,7 @@ const MEASURE: &str = "!measure";
 const NO_LIST: &str = "!no_list";
 
 /// Definitions taken from the interpreter's libraries, by name and number of arguments.
-const DEFINITIONS: [(&str, usize); 61] = [
+const DEFINITIONS: [(&str, usize); 59] = [
     ("empty", 0),
     ("error", 0),
     ("error", 1),
@@ -52,8 +52,6 @@ const DEFINITIONS: [(&str, usize); 61] = [
     ("not", 0),
     ("select", 1),
     ("tostring", 0),
-    ("range", 2),
-    ("range", 1),
     ("repeat", 1),
     ("recurse", 0),
     ("recurse", 1),
@@ -113,6 +111,8 @@ def range($from; $to; $by): $from |
     if $by > 0 then while(. < $to; . + $by)
     elif $by < 0 then while(. > $to; . + $by)
     else while(. != $to; . + $by) end;
+def range(from; to): range(from; to; 1);
+def range(to): range(0; to; 1);
 def contains($x): _both($x) | _contains($x);
 def indices($x): _both($x) | _indices($x);
 def in(xs): . as $x | xs | has($x);
