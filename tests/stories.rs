@@ -31,6 +31,7 @@ macro_rules! told {
 
 /// The subjects.
 mod stories {
+    pub(crate) mod agent_flags;
     pub(crate) mod api_semantics;
     pub(crate) mod commands;
     pub(crate) mod conformance;
@@ -44,6 +45,7 @@ mod stories {
 
 fn main() -> anyhow::Result<ExitCode> {
     let subjects = [
+        stories::agent_flags::stories(),
         stories::api_semantics::stories(),
         stories::commands::stories(),
         stories::conformance::stories(),

@@ -128,13 +128,6 @@ impl Agent {
         muster.kill().await
     }
 
-    /// Kills the process and starts it with other flags.
-    pub(crate) async fn restart_with(&mut self, flags: &[&str]) -> Result<()> {
-        self.kill().await?;
-        self.flags = flags.iter().map(ToString::to_string).collect();
-        self.run().await
-    }
-
     /// Moves the agent, which must not run, to another hub: another URL of the same server. The
     /// works there are the same.
     pub(crate) async fn move_hub(&mut self) -> Result<()> {
@@ -323,6 +316,18 @@ impl Agent {
         eventually(LIMIT, &format!("pass {until} over work {work}"), || async {
             let passes = self.passes(work).await?;
             ensure!(passes >= until, "{passes} passes");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Waits until the process says that it is ready, or that it is not.
+    pub(crate) async fn says_ready(&self, ready: bool) -> Result<()> {
+        let muster = self.muster.as_ref().context("the agent does not run")?;
+        let code = if ready { 200 } else { 503 };
+        eventually(LIMIT, &format!("/readyz to give {code}"), || async {
+            let (seen, reasons) = muster.get("/readyz").await?;
+            ensure!(seen == code, "{seen}: {reasons}");
             Ok(())
         })
         .await

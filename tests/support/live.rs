@@ -95,14 +95,17 @@ impl Live {
         self.rest.post(collection, object).await?.created()
     }
 
+    /// The field manager of this name creates it.
+    pub(crate) async fn create_as(&self, manager: &str, object: &Value) -> Result<Value> {
+        let collection = self.path.rsplit_once('/').map(|(collection, _)| collection);
+        let collection = collection.context("a path without a slash")?;
+        let path = format!("{collection}?fieldManager={manager}");
+        self.rest.post(&path, object).await?.created()
+    }
+
     /// Somebody changes it, by a JSON merge patch.
     pub(crate) async fn merge(&self, patch: Value) -> Result<Value> {
         self.rest.merge_patch(&self.path, &patch).await?.ok()
-    }
-
-    /// Somebody changes it, by operations of a JSON patch.
-    pub(crate) async fn patch(&self, operations: Value) -> Result<Value> {
-        self.rest.json_patch(&self.path, &operations).await?.ok()
     }
 
     /// A controller writes its status.

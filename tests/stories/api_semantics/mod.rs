@@ -5,9 +5,11 @@
 mod crds;
 mod deletion;
 mod discovery;
+mod jobs;
 mod objects;
 mod patches;
 mod selectors;
+mod server_side_apply;
 mod subresources;
 mod tables;
 mod watching;
@@ -24,8 +26,10 @@ const LIMIT: Duration = Duration::from_secs(20);
 pub(crate) fn stories() -> Vec<Story> {
     [
         objects::stories(),
+        jobs::stories(),
         selectors::stories(),
         patches::stories(),
+        server_side_apply::stories(),
         subresources::stories(),
         deletion::stories(),
         watching::stories(),

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::support::agent::Agent;
 use crate::support::live::{owners, state};
 use crate::support::works::manifests;
-use crate::support::{Story, World};
+use crate::support::{Story, World, unique_name};
 
 pub(crate) fn stories() -> Vec<Story> {
     on_each_backend![
@@ -26,9 +26,18 @@ pub(crate) fn stories() -> Vec<Story> {
     ]
 }
 
-const GRACE_5S: &str = "--appliedmanifestwork-eviction-grace-period=5s";
-const GRACE_10S: &str = "--appliedmanifestwork-eviction-grace-period=10s";
-const GRACE_100_YEARS: &str = "--appliedmanifestwork-eviction-grace-period=876000h";
+const ENDLESS: &str = "876000h";
+
+fn grace(period: &str) -> String {
+    format!("[agent]\neviction_grace = \"{period}\"\n")
+}
+
+async fn start(world: &World, settings: &str) -> Result<Agent> {
+    let mut agent = Agent::prepare(world, &[]).await?;
+    agent.set(settings);
+    agent.run().await?;
+    Ok(agent)
+}
 
 fn cm1(agent: &Agent) -> Value {
     manifests([agent.config_map("cm1", json!({"a": "b"}))])
@@ -46,7 +55,7 @@ fn is_evicting(record: &Value) -> bool {
 }
 
 async fn u01_another_agent_of_another_hub_shares_the_objects(world: World) -> Result<()> {
-    let mut agent = Agent::start_with(&world, &[GRACE_5S]).await?;
+    let mut agent = start(&world, &grace("5s")).await?;
     agent.applied("work", cm1(&agent)).await?;
     let old = agent.record_name("work");
     agent.kill().await?;
@@ -69,9 +78,9 @@ async fn u01_another_agent_of_another_hub_shares_the_objects(world: World) -> Re
 }
 
 async fn u02_the_same_agent_takes_its_objects_along_to_another_hub(world: World) -> Result<()> {
-    let flags = ["--agent-id=the-agent", GRACE_5S];
-    let mut agent = Agent::start_with(&world, &flags).await?;
-    // Agents of other stories may have the same id, but none the same records.
+    let agent_id = unique_name("agent-id");
+    let settings = format!("{}agent_id = \"{agent_id}\"\n", grace("5s"));
+    let mut agent = start(&world, &settings).await?;
     agent.applied("work", cm1(&agent)).await?;
     let old = agent.record_name("work");
     let uid = agent.cm("cm1").get().await?["metadata"]["uid"].clone();
@@ -92,7 +101,7 @@ async fn u02_the_same_agent_takes_its_objects_along_to_another_hub(world: World)
 async fn u03_w34_what_has_no_work_on_the_hub_goes_after_the_grace_period(
     world: World,
 ) -> Result<()> {
-    let mut agent = Agent::start_with(&world, &[GRACE_10S]).await?;
+    let mut agent = start(&world, &grace("10s")).await?;
     agent.applied("work", cm1(&agent)).await?;
     // W34: a record that never had a work.
     let hash = agent.hub_hash();
@@ -117,7 +126,7 @@ async fn u03_w34_what_has_no_work_on_the_hub_goes_after_the_grace_period(
 }
 
 async fn u04_a_work_that_comes_back_in_time_keeps_its_record(world: World) -> Result<()> {
-    let mut agent = Agent::start_with(&world, &[GRACE_10S]).await?;
+    let mut agent = start(&world, &grace("10s")).await?;
     agent.applied("work", cm1(&agent)).await?;
     let before = agent.record("work").get().await?;
     let live = agent.cm("cm1").get().await?;
@@ -140,14 +149,16 @@ async fn u04_a_work_that_comes_back_in_time_keeps_its_record(world: World) -> Re
 }
 
 async fn u05_an_endless_grace_period_takes_the_eviction_back(world: World) -> Result<()> {
-    let mut agent = Agent::start_with(&world, &[GRACE_10S]).await?;
+    let mut agent = start(&world, &grace("10s")).await?;
     agent.applied("work", cm1(&agent)).await?;
     agent.kill().await?;
     remove_by_force(&agent).await?;
     agent.run().await?;
     agent.record("work").is("be evicted", is_evicting).await?;
 
-    agent.restart_with(&[GRACE_100_YEARS]).await?;
+    agent.kill().await?;
+    agent.set(&grace(ENDLESS));
+    agent.run().await?;
     let record = agent.record("work");
     record.is("be kept", |record| !is_evicting(record)).await?;
     // Whoever looks at the next work has looked at this record as well.

@@ -39,6 +39,8 @@
 //! | C086 | `deletion::an_object_that_somebody_else_made_anew_stays` |
 //! | C087 | `deletion::an_object_of_two_works_goes_with_the_last` |
 //! | C093 | `deletion::orphaned_objects_stay` |
+//! | W35 | `rules::a_rule_says_when_a_work_is_complete` |
+//! | C016 | `rules::a_complete_job_that_its_cluster_removes_is_not_made_anew` |
 //! | C151 | `trouble::a_status_conflict_is_composed_anew` |
 //! | C154 | `feedback::secret_data_stays_on_the_cluster` |
 //!
@@ -57,6 +59,7 @@ mod deletion;
 mod eviction;
 mod feedback;
 mod kinds;
+mod rules;
 mod server_side;
 mod tap;
 mod trouble;

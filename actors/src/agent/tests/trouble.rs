@@ -100,34 +100,6 @@ async fn what_this_version_cannot_do_is_said_and_not_done() {
 }
 
 #[actix::test]
-async fn condition_rules_are_answered_with_unknown() {
-    let world = World::start().await;
-    let mut spec = workload([good()]);
-    spec["manifestConfigs"] = json!([{
-        "resourceIdentifier": {"resource": "configmaps", "namespace": "ns1", "name": "good"},
-        "conditionRules": [{
-            "type": "CEL", "condition": "Complete", "celExpressions": ["true"],
-        }],
-    }]);
-    world.create_work("w", spec).await;
-    let work = world.settled("w").await;
-    assert_eq!(manifests(&work, "Complete"), ["Unknown"]);
-    assert_eq!(
-        message(&work, 0, "Complete"),
-        "condition rules are not supported by this version of the agent"
-    );
-    world.polls(1).await;
-    world.hub_tap.clear();
-    world.polls(2).await;
-    assert_eq!(
-        world.hub_tap.writes(),
-        [],
-        "nothing changes, so nothing is written"
-    );
-    world.end().await;
-}
-
-#[actix::test]
 async fn an_unknown_kind_is_applied_soon_after_its_type_appears() {
     let world = World::with(|settings| settings.poll_interval = Duration::from_secs(3_600)).await;
     let [object, crd] =

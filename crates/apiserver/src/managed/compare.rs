@@ -175,3 +175,120 @@ fn fields(value: Option<&Value>) -> Option<&Map<String, Value>> {
 fn items(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::shape::samples;
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn changes_are_told_by_path() {
+        let schema = samples::schema();
+        let place = Place::object(Some(&schema));
+        let none = json!({});
+        // old, new, then what was added, modified and removed.
+        let cases = [
+            (
+                json!({"size": 1}),
+                json!({"size": 1.0}),
+                none.clone(),
+                none.clone(),
+                none.clone(),
+            ),
+            (
+                json!({"size": 1, "args": ["a"]}),
+                json!({"size": 2, "args": ["b"]}),
+                none.clone(),
+                json!({"f:size": {}, "f:args": {}}),
+                none.clone(),
+            ),
+            (
+                json!({"tags": {"a": "1"}}),
+                json!({"tags": {"b": "1"}}),
+                json!({"f:tags": {"f:b": {}}}),
+                none.clone(),
+                json!({"f:tags": {"f:a": {}}}),
+            ),
+            (
+                json!({}),
+                json!({"tags": {"a": "1"}, "names": ["x"]}),
+                json!({"f:tags": {".": {}, "f:a": {}}, "f:names": {".": {}, "v:\"x\"": {}}}),
+                none.clone(),
+                none.clone(),
+            ),
+            (
+                json!({"parts": [{"name": "a", "count": 1}]}),
+                json!({"parts": [{"name": "b"}, {"name": "a", "kind": "plain", "count": 2}]}),
+                json!({"f:parts": {
+                    "k:{\"kind\":\"plain\",\"name\":\"a\"}": {"f:kind": {}},
+                    "k:{\"kind\":\"plain\",\"name\":\"b\"}": {".": {}, "f:name": {}},
+                }}),
+                json!({"f:parts": {"k:{\"kind\":\"plain\",\"name\":\"a\"}": {"f:count": {}}}}),
+                none.clone(),
+            ),
+            // Order is nobody's.
+            (
+                json!({"names": ["a", "b"]}),
+                json!({"names": ["b", "a"]}),
+                none.clone(),
+                none.clone(),
+                none.clone(),
+            ),
+            (
+                json!({"names": ["a"]}),
+                json!({"names": ["a", "a"]}),
+                json!({"f:names": {"v:\"a\"": {}}}),
+                none.clone(),
+                json!({"f:names": {"v:\"a\"": {}}}),
+            ),
+            (
+                json!({"free": {"a": {"b": 1}}}),
+                json!({"free": {"a": 5}}),
+                none.clone(),
+                json!({"f:free": {"f:a": {}}}),
+                json!({"f:free": {"f:a": {"f:b": {}}}}),
+            ),
+            (
+                json!({"tags": {}}),
+                json!({"tags": null}),
+                none.clone(),
+                json!({"f:tags": {}}),
+                none,
+            ),
+        ];
+        let wrap = |fields: Value| match &fields {
+            Value::Object(inner) if inner.is_empty() => fields,
+            _ => json!({"f:spec": fields}),
+        };
+        for (old, new, added, modified, removed) in cases {
+            let comparison = Comparison::of(place, &json!({"spec": old}), &json!({"spec": new}));
+            assert_eq!(
+                comparison.added.to_json(),
+                wrap(added),
+                "added: {old} {new}"
+            );
+            assert_eq!(
+                comparison.modified.to_json(),
+                wrap(modified),
+                "modified: {old} {new}"
+            );
+            assert_eq!(
+                comparison.removed.to_json(),
+                wrap(removed),
+                "removed: {old} {new}"
+            );
+        }
+    }
+
+    #[test]
+    fn fields_that_cannot_change_are_left_out_with_all_below() {
+        let change = Comparison::of(
+            Place::Deduced,
+            &json!({}),
+            &json!({"status": {"a": 1}, "spec": 1}),
+        );
+        let left = change.without(&FieldSet::of_fields(&[&["status"]]));
+        assert_eq!(left.added.to_json(), json!({"f:spec": {}}));
+    }
+}

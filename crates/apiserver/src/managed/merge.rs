@@ -201,3 +201,172 @@ pub(super) fn under_schema(place: Option<Place<'_>>, set: &FieldSet) -> FieldSet
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::shape::samples;
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn applied_objects_are_merged_into_live_ones() {
+        let schema = samples::schema();
+        let place = Place::object(Some(&schema));
+        let part = |name: &str| json!({"name": name});
+        let parts = |names: &[&str]| -> Value {
+            json!({"parts": names.iter().map(|n| part(n)).collect::<Vec<_>>()})
+        };
+        let cases = [
+            (json!({"size": 1}), json!({"size": 2}), json!({"size": 2})),
+            (
+                json!({"tags": {"a": "1", "b": "2"}}),
+                json!({"tags": {"b": "3", "c": "4"}}),
+                json!({"tags": {"a": "1", "b": "3", "c": "4"}}),
+            ),
+            // Nothing goes by merging.
+            (
+                json!({"tags": {"a": "1"}}),
+                json!({"tags": {}}),
+                json!({"tags": {"a": "1"}}),
+            ),
+            (
+                json!({"tags": {"a": "1"}}),
+                json!({"tags": null}),
+                json!({"tags": {"a": "1"}}),
+            ),
+            (
+                json!({}),
+                json!({"tags": {}, "names": []}),
+                json!({"tags": {}, "names": []}),
+            ),
+            (
+                json!({"whole": {"a": "1"}, "args": ["a"]}),
+                json!({"whole": {"b": "1"}, "args": ["b"]}),
+                json!({"whole": {"b": "1"}, "args": ["b"]}),
+            ),
+            (
+                json!({"parts": [{"name": "a", "count": 1, "kind": "plain"}]}),
+                json!({"parts": [{"name": "a", "count": 2}, {"name": "a", "kind": "odd"}]}),
+                json!({"parts": [
+                    {"name": "a", "count": 2, "kind": "plain"}, {"name": "a", "kind": "odd"},
+                ]}),
+            ),
+            // The applied order holds for what is applied; the rest stays around it.
+            (
+                parts(&["a", "b", "c"]),
+                parts(&["c", "a"]),
+                parts(&["b", "c", "a"]),
+            ),
+            (
+                parts(&["a", "b", "c"]),
+                parts(&["a", "c"]),
+                parts(&["a", "b", "c"]),
+            ),
+            (
+                parts(&["a", "b"]),
+                parts(&["x", "b"]),
+                parts(&["a", "x", "b"]),
+            ),
+            (
+                parts(&["a", "b"]),
+                parts(&["b", "x"]),
+                parts(&["a", "b", "x"]),
+            ),
+            (parts(&["a", "b"]), parts(&["x"]), parts(&["a", "b", "x"])),
+            (
+                parts(&["a", "x", "b"]),
+                parts(&["b", "a"]),
+                parts(&["x", "b", "a"]),
+            ),
+            (
+                json!({"names": ["a", "b"]}),
+                json!({"names": ["c", "b"]}),
+                json!({"names": ["a", "c", "b"]}),
+            ),
+            (
+                json!({"free": {"a": {"b": 1}, "l": [1]}}),
+                json!({"free": {"a": {"c": 2}, "l": [2]}}),
+                json!({"free": {"a": {"b": 1, "c": 2}, "l": [2]}}),
+            ),
+            (
+                json!({"free": {"a": {"b": 1}}}),
+                json!({"free": {"a": 1}}),
+                json!({"free": {"a": 1}}),
+            ),
+        ];
+        for (live, applied, want) in cases {
+            let got = merge(place, &json!({"spec": live}), &json!({"spec": applied}));
+            assert_eq!(got["spec"], want, "{live} {applied}");
+        }
+    }
+
+    #[test]
+    fn fields_and_items_are_taken_out() {
+        let schema = samples::schema();
+        let place = Place::object(Some(&schema));
+        let object = json!({"spec": {
+            "size": 1, "tags": {"a": "1"}, "names": ["a", "b"], "args": ["x"],
+            "parts": [{"name": "a", "kind": "plain", "count": 1}],
+        }});
+        let cases = [
+            (json!({"f:size": {}}), "size", None),
+            // What loses all its content is null.
+            (json!({"f:tags": {"f:a": {}}}), "tags", Some(Value::Null)),
+            (
+                json!({"f:names": {"v:\"a\"": {}}}),
+                "names",
+                Some(json!(["b"])),
+            ),
+            (
+                json!({"f:parts": {"k:{\"kind\":\"plain\",\"name\":\"a\"}": {"f:count": {}}}}),
+                "parts",
+                Some(json!([{"name": "a", "kind": "plain"}])),
+            ),
+            (
+                json!({"f:parts": {"k:{\"kind\":\"plain\",\"name\":\"a\"}": {}}}),
+                "parts",
+                Some(Value::Null),
+            ),
+            (
+                json!({"f:args": {"v:\"x\"": {}}}),
+                "args",
+                Some(json!(["x"])),
+            ),
+        ];
+        for (gone, field, want) in cases {
+            let gone = FieldSet::from_json(&json!({"f:spec": gone})).unwrap();
+            let left = remove(place, &object, &gone);
+            assert_eq!(left["spec"].get(field), want.as_ref(), "{field}");
+        }
+    }
+
+    #[test]
+    fn named_fields_on_the_way_become_members_and_free_keys_do_not() {
+        let schema = samples::schema();
+        let place = Place::object(Some(&schema));
+        let set = FieldSet::from_json(&json!({"f:spec": {
+            "f:tags": {"f:a": {}}, "f:free": {"f:x": {"f:y": {}}},
+        }}))
+        .unwrap();
+        assert_eq!(
+            with_named_fields(Some(place), &set).to_json(),
+            json!({"f:spec": {".": {},
+                "f:tags": {".": {}, "f:a": {}}, "f:free": {".": {}, "f:x": {"f:y": {}}},
+            }})
+        );
+    }
+
+    #[test]
+    fn fields_below_what_became_atomic_become_one() {
+        let schema = samples::schema();
+        let place = Place::object(Some(&schema));
+        let set = FieldSet::from_json(&json!({"f:spec": {
+            "f:whole": {"f:a": {}}, "f:args": {"v:\"x\"": {}}, "f:tags": {"f:a": {}},
+        }}))
+        .unwrap();
+        assert_eq!(
+            under_schema(Some(place), &set).to_json(),
+            json!({"f:spec": {"f:whole": {}, "f:args": {}, "f:tags": {"f:a": {}}}})
+        );
+    }
+}

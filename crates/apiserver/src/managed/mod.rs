@@ -15,6 +15,8 @@ mod merge;
 mod ownership;
 mod set;
 mod shape;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 
@@ -109,7 +111,9 @@ fn complete(schema: &Schema, value: &mut Value) {
         }
         Value::Array(items) => {
             if let Some(schema) = &schema.items {
-                items.iter_mut().for_each(|item| complete(schema, item));
+                for item in items {
+                    complete(schema, item);
+                }
             }
         }
         _ => {}

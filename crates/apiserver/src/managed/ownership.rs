@@ -81,12 +81,17 @@ impl Write<'_> {
             Some(before) => before.fields.union(&own),
             None => own,
         };
+        // The real server keeps no times for changes of the scale.
+        let time = match self.subresource {
+            "scale" => before.and_then(|b| b.time),
+            _ => Some(self.now.to_owned()),
+        };
         managers.insert(
             manager.clone(),
             Owned {
                 fields,
                 api_version: self.api_version.to_owned(),
-                time: Some(self.now.to_owned()),
+                time,
             },
         );
     }
@@ -132,7 +137,7 @@ impl Write<'_> {
         let changed = !same(&new, live);
         if let Some(owned) = managers.get_mut(manager) {
             owned.fields = owned.fields.difference(&IDENTITY);
-            owned.time = if changed {
+            owned.time = if changed && self.subresource != "scale" {
                 Some(self.now.to_owned())
             } else {
                 time

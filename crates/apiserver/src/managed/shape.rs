@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::element::{Element, Ordered};
 use crate::builtin_schema;
-use crate::schema::{Additional, ListType, Schema, Type};
+use crate::schema::{Additional, ListType, MapType, Schema, Type};
 
 /// What is known about the values at a place of an object.
 #[derive(Clone, Copy, Debug)]
@@ -61,8 +61,16 @@ struct Atoms {
     list: bool,
 }
 
+/// The type, where the name does not say more: the Rust types call arbitrary JSON an object.
+fn kind(schema: &Schema) -> Type {
+    match schema.name.as_deref() {
+        Some("JSON") => Type::Any,
+        _ => schema.kind,
+    }
+}
+
 fn atoms(schema: &Schema) -> Atoms {
-    let (map, scalar, list) = match schema.kind {
+    let (map, scalar, list) = match kind(schema) {
         Type::Object => (true, false, false),
         Type::Array => (false, false, true),
         // Quantities are written as strings and as numbers.
@@ -106,7 +114,6 @@ impl<'a> Place<'a> {
         };
         let atoms = atoms(schema);
         match value {
-            Some(Value::Object(_)) if atoms.map => self.map_form(),
             Some(Value::Array(_)) if atoms.list => self.list_form(),
             Some(Value::String(_) | Value::Number(_) | Value::Bool(_)) if atoms.scalar => {
                 Form::Leaf
@@ -119,7 +126,7 @@ impl<'a> Place<'a> {
 
     fn map_form(self) -> Form<'a> {
         match self {
-            Self::Typed { schema, .. } if schema.map_atomic => Form::Leaf,
+            Self::Typed { schema, .. } if schema.map_type == MapType::Atomic => Form::Leaf,
             // Raw objects are opaque to the server.
             Self::Typed { schema, .. } if is_raw(schema) => Form::Leaf,
             Self::Whole => Form::Leaf,
@@ -202,10 +209,10 @@ impl<'a> Place<'a> {
         let Self::Typed { schema, .. } = self else {
             return None;
         };
-        if schema.kind == Type::Any || is_raw(schema) || value.is_null() {
+        if kind(schema) == Type::Any || is_raw(schema) || value.is_null() {
             return None;
         }
-        let expected = match schema.kind {
+        let expected = match kind(schema) {
             Type::Object if !value.is_object() => "expected map",
             Type::Array if !value.is_array() => "expected list",
             Type::String if schema.name.as_deref() == Some("Quantity") && is_scalar(value) => {
@@ -363,5 +370,36 @@ impl ListForm<'_> {
     fn default_of(&self, field: &str) -> Option<&Value> {
         let items = self.schema.items.as_ref()?;
         items.property(field)?.default.as_ref()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod samples {
+    use super::*;
+    use crate::schema::compile;
+    use serde_json::json;
+
+    /// A custom type with a list of each kind, a free map, an atomic one, and open parts.
+    pub(in super::super) fn schema() -> Schema {
+        compile(&json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+            "size": {"type": "integer"},
+            "tags": {"type": "object", "additionalProperties": {"type": "string"}},
+            "whole": {"type": "object", "x-kubernetes-map-type": "atomic",
+                "additionalProperties": {"type": "string"}},
+            "names": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+            "args": {"type": "array", "items": {"type": "string"}},
+            "parts": {"type": "array", "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name", "kind"],
+                "items": {"type": "object", "required": ["name"], "properties": {
+                    "name": {"type": "string"}, "kind": {"type": "string", "default": "plain"},
+                    "count": {"type": "integer"},
+                }}},
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            "manifests": {"type": "array", "items": {"type": "object",
+                "x-kubernetes-embedded-resource": true,
+                "x-kubernetes-preserve-unknown-fields": true}},
+            "limit": {"x-kubernetes-int-or-string": true},
+        }}}}))
+        .expect("the schema is valid")
     }
 }

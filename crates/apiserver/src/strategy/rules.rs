@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 
+use super::job;
 use crate::registry::ResourceDef;
 use crate::schema::{Additional, Schema};
 use crate::status::FieldError;
@@ -18,6 +19,11 @@ pub(super) fn validate(
     old: Option<&Value>,
     errors: &mut Vec<FieldError>,
 ) {
+    let is_job = def.kind == "Job";
+    if is_job {
+        job::own_selector(object, errors);
+    }
+    let first_of_object = errors.len();
     let schema = def.versions.first().and_then(|v| v.schema.get());
     if let (Some(property), Some(spec)) =
         (schema.and_then(|s| s.property("spec")), object.get("spec"))
@@ -53,6 +59,7 @@ pub(super) fn validate(
             }
         }
         "Service" => service(object, errors),
+        "Job" => job::spec(object, errors),
         "Pod" => containers(object.pointer("/spec"), "spec", errors),
         "RoleBinding" | "ClusterRoleBinding" => {
             if let Some(old) = old {
@@ -63,6 +70,14 @@ pub(super) fn validate(
     }
     if let Some(template) = object.pointer("/spec/template/spec") {
         containers(Some(template), "spec.template.spec", errors);
+    }
+    if is_job {
+        job::restart_policy(object, errors);
+        if let Some(old) = old {
+            let again = errors[first_of_object..].to_vec();
+            errors.extend(again);
+            job::changes(object, old, errors);
+        }
     }
 }
 
@@ -94,7 +109,7 @@ fn required(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldEr
     }
 }
 
-fn immutable(
+pub(super) fn immutable(
     object: &Value,
     old: &Value,
     pointer: &str,

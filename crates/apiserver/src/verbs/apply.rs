@@ -23,7 +23,7 @@ pub(crate) async fn apply(call: &Call, part: Part) -> ApiResult<Outcome> {
     let warnings = match (duplicate, FieldValidation::of(call)?) {
         (Some(why), FieldValidation::Strict) => {
             return Err(ApiError::bad_request(format!(
-                "error strict decoding YAML: {why}"
+                "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {why}"
             )));
         }
         (Some(why), FieldValidation::Warn) => vec![why],
@@ -56,7 +56,7 @@ pub(super) async fn apply_object(
         let merged = call
             .tracker()
             .apply(live.as_ref(), applied, force)
-            .map_err(refused)?;
+            .map_err(|e| refused(&e))?;
         write::check_namespace_of(call, &merged)?;
         write::check_name(call, &merged)?;
         let written = match &current {
@@ -102,10 +102,10 @@ fn is_race(error: &ApiError, names_revision: bool) -> bool {
     }
 }
 
-fn refused(error: ApplyError) -> ApiError {
+fn refused(error: &ApplyError) -> ApiError {
     match error {
         ApplyError::Typing { .. } => ApiError::unexpected(error.to_string()),
-        ApplyError::Conflict(_) => ApiError::apply_conflict(error.to_string(), error.causes()),
+        ApplyError::Conflict(_) => ApiError::apply_conflict(error.to_string(), &error.causes()),
     }
 }
 
@@ -124,10 +124,12 @@ pub(super) fn parse(body: &[u8]) -> ApiResult<(Value, Option<String>)> {
         Ok(value) => (value, None),
         Err(error) => {
             let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
-            let value = serde_saphyr::from_str_with_options::<Value>(text, options)
-                .map_err(|e| invalid(&format!("error converting YAML to JSON: yaml: {e}")))?;
-            let why = format!("error converting YAML to JSON: yaml: unmarshal errors:\n  {error}");
-            (value, Some(why))
+            let value =
+                serde_saphyr::from_str_with_options::<Value>(text, options).map_err(|e| {
+                    let why = e.without_snippet();
+                    invalid(&format!("error converting YAML to JSON: yaml: {why}"))
+                })?;
+            (value, Some(duplicate_key(&error)))
         }
     };
     if value.is_object() || value.is_null() {
@@ -137,6 +139,16 @@ pub(super) fn parse(body: &[u8]) -> ApiResult<(Value, Option<String>)> {
         "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
         crate::validation::go_kind(&value)
     )))
+}
+
+fn duplicate_key(error: &serde_saphyr::Error) -> String {
+    match error.without_snippet() {
+        serde_saphyr::Error::DuplicateMappingKey {
+            key: Some(key),
+            location,
+        } => format!("line {}: key {key:?} already set in map", location.line()),
+        other => other.to_string(),
+    }
 }
 
 /// The object has to be of the type and version that the path names, and cannot say who owns
@@ -189,11 +201,7 @@ mod tests {
         ] {
             let (value, duplicate) = parse(body.as_bytes()).unwrap();
             assert_eq!(value, json!({"data": {"a": "2"}}));
-            assert!(
-                duplicate
-                    .unwrap()
-                    .starts_with("error converting YAML to JSON")
-            );
+            assert!(duplicate.unwrap().ends_with("key \"a\" already set in map"));
         }
     }
 
