@@ -7,6 +7,7 @@ pub mod applied_work;
 pub mod apply;
 pub mod availability;
 pub mod conditions;
+pub mod execute_as;
 pub mod feedback;
 mod go_format;
 pub mod jsonpath;

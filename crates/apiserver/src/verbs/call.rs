@@ -7,6 +7,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::admission::{AdmissionRequest, Operation};
+use crate::authz::UserInfo;
 use crate::http::body::Lines;
 use crate::http::negotiate::Form;
 use crate::http::path::ResourcePath;
@@ -25,6 +26,8 @@ pub(crate) struct Call {
     pub(crate) form: Form,
     pub(crate) content_type: String,
     pub(crate) body: Bytes,
+    /// Who asks, after impersonation.
+    pub(crate) user: Arc<UserInfo>,
     /// The request appears in the statistics.
     pub(crate) counted: bool,
 }
@@ -148,6 +151,8 @@ impl Call {
             name,
             object,
             old,
+            user: &self.user,
+            authorizer: &*self.server,
         };
         admission.admit(&request).map_err(|why| {
             ApiError::bad_request(format!(
