@@ -302,11 +302,11 @@ impl ApiError {
     }
 
     pub(crate) fn forbidden(subject: &Subject, why: &str) -> Self {
-        let message = format!(
-            "{} {:?} is forbidden: {why}",
-            subject.qualified(),
-            subject.name
-        );
+        let message = match (subject.resource.as_str(), subject.name.as_str()) {
+            ("", _) => format!("forbidden: {why}"),
+            (_, "") => format!("{} is forbidden: {why}", subject.qualified()),
+            (_, name) => format!("{} {name:?} is forbidden: {why}", subject.qualified()),
+        };
         Self::new(
             StatusCode::FORBIDDEN,
             "Forbidden",

@@ -1,5 +1,6 @@
 //! What happens to an object between decoding and storage, by type.
 
+mod access;
 mod defaults;
 mod initial;
 mod job;

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::job;
+use super::{access, job};
 use crate::registry::ResourceDef;
 use crate::schema::{Additional, Schema};
 use crate::status::FieldError;
@@ -62,10 +62,9 @@ pub(super) fn validate(
         "Job" => job::spec(object, errors),
         "Pod" => containers(object.pointer("/spec"), "spec", errors),
         "RoleBinding" | "ClusterRoleBinding" => {
-            if let Some(old) = old {
-                immutable(object, old, "/roleRef", "roleRef", errors);
-            }
+            access::validate_binding(object, old, def.namespaced, errors);
         }
+        "Role" | "ClusterRole" => access::validate_role(object, def.namespaced, errors),
         _ => {}
     }
     if let Some(template) = object.pointer("/spec/template/spec") {
