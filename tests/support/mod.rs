@@ -30,6 +30,6 @@ pub(crate) use cluster::{Cluster, kubectl_at, unique_name};
 pub(crate) use definitions::install_definitions;
 pub(crate) use harness::{Story, run};
 pub(crate) use mosquitto::MosquittoConf;
-pub(crate) use rest::Answer;
+pub(crate) use rest::{Answer, Rest};
 pub(crate) use waiting::eventually;
 pub(crate) use world::{Backend, OwnCluster, Servers, World};
