@@ -30,6 +30,7 @@
 //! | F13 (by poll) | `feedback::a_cluster_scoped_object_reports_too` |
 //! | S01 | `apply::create_only_creates_and_never_changes` |
 //! | S02, S03 | `apply::read_only_reads_and_never_writes` |
+//! | S05, S06, C011 | `server_side::a_conflict_costs_one_apply_a_pass_and_stops_nothing_else` |
 //! | C003, C005 | `trouble::bad_manifests_are_named_and_the_rest_is_applied` |
 //! | C007 | `apply::what_the_server_owns_is_ignored_in_a_manifest` |
 //! | C015 (idle) | `kinds::a_job_is_written_once` |
@@ -59,6 +60,7 @@ mod eviction;
 mod feedback;
 mod kinds;
 mod rules;
+mod server_side;
 mod tap;
 mod trouble;
 

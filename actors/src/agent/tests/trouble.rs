@@ -77,6 +77,29 @@ async fn bad_manifests_are_named_and_the_rest_is_applied() {
 }
 
 #[actix::test]
+async fn what_this_version_cannot_do_is_said_and_not_done() {
+    // The CRD of this version would refuse it; the one of a later hub does not.
+    let world = World::lenient().await;
+    let mut spec = workload([good()]);
+    spec["manifestConfigs"] = json!([{
+        "resourceIdentifier": {"resource": "configmaps", "namespace": "ns1", "name": "good"},
+        "updateStrategy": {"type": "Merge"},
+    }]);
+    world.create_work("w", spec).await;
+    let work = world
+        .work("w", |work| current(work, WORK_APPLIED, "False"))
+        .await;
+    assert_eq!(
+        message(&work, 0, WORK_APPLIED),
+        "Failed to apply manifest: the update strategy Merge is not supported by this version of \
+         the agent"
+    );
+    world.polls(2).await;
+    assert!(world.get(cm("good")).await.is_none());
+    world.end().await;
+}
+
+#[actix::test]
 async fn an_unknown_kind_is_applied_soon_after_its_type_appears() {
     let world = World::with(|settings| settings.poll_interval = Duration::from_secs(3_600)).await;
     let [object, crd] =

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 pub(crate) use compile::{CompileError, MAP_TYPE, ZEROS, compile, compile_builtin};
 pub(crate) use defaulting::{Nulls, apply_defaults};
-pub(crate) use pruning::{drop_empty, prune};
+pub(crate) use pruning::{add_nulls, drop_empty, prune};
 pub(crate) use validate::{type_problem, validate};
 
 /// The type of a value.

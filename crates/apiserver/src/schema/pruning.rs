@@ -47,6 +47,32 @@ pub(crate) fn drop_empty(schema: &Schema, value: &mut Value) {
     }
 }
 
+/// Adds the fields that Go writes as `null` while they are unset: the times of conditions.
+pub(crate) fn add_nulls(schema: &Schema, value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, zero) in &schema.zeros {
+                if zero.is_null() && !fields.contains_key(name) {
+                    fields.insert(name.clone(), Value::Null);
+                }
+            }
+            for (name, value) in fields {
+                if let Some(property) = schema.property(name) {
+                    add_nulls(property, value);
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(schema) = &schema.items {
+                for item in items {
+                    add_nulls(schema, item);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
 fn walk(schema: &Schema, value: &mut Value, path: &str, object: bool, unknown: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {

@@ -158,6 +158,10 @@ pub(crate) fn shape(call: &Call, object: &mut Value) -> ApiResult<Vec<String>> {
         let metadata = object["metadata"].take();
         schema::drop_empty(schema, object);
         object["metadata"] = metadata;
+        if let (Some(schema), Some(status)) = (schema.property("status"), object.get_mut("status"))
+        {
+            schema::add_nulls(schema, status);
+        }
         defaults::set(def, object);
     } else {
         unknown.extend(schema::prune(schema, object, true));

@@ -220,17 +220,23 @@ fn each_child<'t>(term: &'t Term<&'t str>, visit: &mut dyn FnMut(&'t Term<&'t st
         }
         Term::TryCatch(body, catch) => {
             visit(body);
-            catch.iter().for_each(|catch| visit(catch));
+            if let Some(catch) = catch {
+                visit(catch);
+            }
         }
         Term::IfThenElse(branches, otherwise) => {
             for (condition, then) in branches {
                 visit(condition);
                 visit(then);
             }
-            otherwise.iter().for_each(|otherwise| visit(otherwise));
+            if let Some(otherwise) = otherwise {
+                visit(otherwise);
+            }
         }
         Term::Def(definitions, body) => {
-            definitions.iter().for_each(|def| visit(&def.body));
+            for definition in definitions {
+                visit(&definition.body);
+            }
             visit(body);
         }
         Term::Call(_, args) => args.iter().for_each(visit),
@@ -273,9 +279,8 @@ impl Guard {
     /// calls count before and not after, so that a loop stays a tail call.
     pub(super) fn term(self, term: Term<&str>) -> Term<&str> {
         match term {
-            Term::Id | Term::Recurse | Term::Num(_) => then(term, TICK),
             Term::Var("$ENV") => Term::Obj(Vec::new()),
-            Term::Var(_) => then(term, TICK),
+            Term::Id | Term::Recurse | Term::Num(_) | Term::Var(_) => then(term, TICK),
             Term::Break(_) => term,
             Term::Str(format, parts) => self.text(format, parts),
             Term::Arr(inner) => then(Term::Arr(inner.map(|term| self.boxed(term))), MEASURE),
@@ -391,7 +396,7 @@ impl Guard {
         }
     }
 
-    fn definition<'s>(self, definition: Def<&'s str>) -> Def<&'s str> {
+    fn definition(self, definition: Def<&str>) -> Def<&str> {
         Def {
             body: self.term(definition.body),
             ..definition
