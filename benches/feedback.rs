@@ -3,10 +3,14 @@
 //! Subject: `muster_core::feedback` reads the three well-known values of a Deployment and one path
 //! with a filter, from the object's bytes and from the decoded object. Floor, in the same rounds:
 //! `serde_json` decodes the bytes and nothing else. Peer: upstream's evaluation, as recorded.
+//!
+//! Then each rule on its own, from the decoded object. Floor, in the same rounds: the same fields
+//! looked up by hand, for nobody to report.
 
 use std::hint::black_box;
 
 use anyhow::{Result, ensure};
+use muster_api::work::FeedbackRule;
 use muster_core::feedback::{FeedbackLimits, FeedbackPlan};
 use serde_json::{Value, json};
 
@@ -18,6 +22,7 @@ use crate::support::slow;
 
 const ROUNDS: usize = 15;
 const EVALUATIONS: usize = 2_000;
+const NS_PER_US: f64 = 1_000.0;
 
 /// The goals in µs and as a ratio to upstream's CPU time, which follows, in µs.
 const FROM_BYTES: (f64, f64, f64) = (1.5, 25.0, 38.8);
@@ -93,5 +98,75 @@ pub(crate) fn run() -> Result<()> {
         )
         .params(params),
     );
+    single_rules(&mut report, &object, &rules)
+}
+
+/// A way to the fields of a rule without the rule; tells how many there are.
+type ByHand = fn(&Value) -> usize;
+
+fn single_rules(report: &mut Report, object: &Value, rules: &[FeedbackRule]) -> Result<()> {
+    let limits = FeedbackLimits::default();
+    let questions: [(_, _, ByHand); 2] = [
+        (
+            "CPU of the well-known values of a decoded Deployment",
+            "three JSON pointers into the object, same rounds",
+            well_known_by_hand,
+        ),
+        (
+            "CPU of one path with a filter of a decoded Deployment",
+            "a loop over the list, same rounds",
+            filter_by_hand,
+        ),
+    ];
+    for ((name, floor_is, by_hand), rule) in questions.into_iter().zip(rules) {
+        let plan = FeedbackPlan::compile(std::slice::from_ref(rule));
+        let found = plan.evaluate(object, limits).values.len();
+        ensure!(
+            found == by_hand(object),
+            "{name}: the rule finds {found} values"
+        );
+        let (mut floors, mut ours) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            floors.push(cpu_each(EVALUATIONS, || {
+                black_box(by_hand(black_box(object)));
+            }));
+            ours.push(cpu_each(EVALUATIONS, || {
+                if slow::injected() {
+                    black_box(FeedbackPlan::compile(rules));
+                }
+                drop(black_box(plan.evaluate(black_box(object), limits)));
+            }));
+        }
+        let ratio = Ratio::of(&floors, &ours);
+        report.add(
+            Figure::new("P7", name, median(&ours) * NS_PER_US, "ns")
+                .in_rounds(median(&floors) * NS_PER_US, floor_is, ratio)
+                .params(json!({"values": found, "evaluations": EVALUATIONS})),
+        );
+    }
     Ok(())
+}
+
+fn well_known_by_hand(object: &Value) -> usize {
+    let fields = [
+        "/status/readyReplicas",
+        "/status/replicas",
+        "/status/availableReplicas",
+    ];
+    fields
+        .iter()
+        .filter_map(|field| object.pointer(field)?.as_i64())
+        .count()
+}
+
+fn filter_by_hand(object: &Value) -> usize {
+    let conditions = object
+        .pointer("/status/conditions")
+        .and_then(Value::as_array);
+    conditions
+        .into_iter()
+        .flatten()
+        .filter(|condition| condition["type"] == "Available")
+        .filter_map(|condition| condition["status"].as_str())
+        .count()
 }

@@ -4,10 +4,13 @@
 //! |---|---|
 //! | `/metrics` | metrics in Prometheus' text format |
 //! | `/healthz` | 200 while the process can answer at all |
+//! | `/livez` | the same |
 //! | `/readyz` | 200, or 503 with a reason a line |
-//! | `/debug/actors` | the actors and their state, as JSON |
+//! | `/debug/actors` | the actors and their state, as JSON; not over HTTPS, which is open to the network |
 //!
 //! Knows no actor: what it answers comes from the closures in [`Probes`].
+
+pub mod tls;
 
 use std::fmt;
 use std::io;
@@ -21,6 +24,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use futures::future::BoxFuture;
+use rustls::ServerConfig;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -60,26 +64,55 @@ pub async fn serve(
     probes: Probes,
     shutdown: CancellationToken,
 ) -> io::Result<(SocketAddr, JoinHandle<io::Result<()>>)> {
-    let listener = TcpListener::bind(listen).await.map_err(|error| {
-        io::Error::new(
-            error.kind(),
-            format!("failed to listen on {listen}: {error}"),
-        )
-    })?;
+    let listener = bind(listen).await?;
     let bound = listener.local_addr()?;
     let server =
         axum::serve(listener, router(probes)).with_graceful_shutdown(shutdown.cancelled_owned());
     Ok((bound, tokio::spawn(server.into_future())))
 }
 
+/// [`serve`] over HTTPS, without `/debug/actors`.
+///
+/// # Errors
+///
+/// Those of [`serve`].
+pub async fn serve_tls(
+    listen: SocketAddr,
+    probes: Probes,
+    tls: ServerConfig,
+    shutdown: CancellationToken,
+) -> io::Result<(SocketAddr, JoinHandle<io::Result<()>>)> {
+    let listener = bind(listen).await?;
+    let bound = listener.local_addr()?;
+    let listener = tls::TlsListener::new(listener, tls)?;
+    let server = axum::serve(listener, public().with_state(probes))
+        .with_graceful_shutdown(shutdown.cancelled_owned());
+    Ok((bound, tokio::spawn(server.into_future())))
+}
+
+async fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
+    TcpListener::bind(listen).await.map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!("failed to listen on {listen}: {error}"),
+        )
+    })
+}
+
 /// The end points, to be merged with others on the same address.
 pub fn router(probes: Probes) -> Router {
+    public()
+        .route("/debug/actors", get(actors))
+        .with_state(probes)
+}
+
+/// What anybody may see.
+fn public() -> Router<Probes> {
     Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(|| async { "ok\n" }))
+        .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .route("/debug/actors", get(actors))
-        .with_state(probes)
 }
 
 async fn metrics(State(probes): State<Probes>) -> Response {
@@ -117,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    fn probes(reasons: &'static [&'static str]) -> Probes {
+    pub(super) fn probes(reasons: &'static [&'static str]) -> Probes {
         Probes {
             metrics: Arc::new(|| "muster_up 1\n".to_owned()),
             readiness: Arc::new(|| reasons.iter().map(|reason| (*reason).to_owned()).collect()),
@@ -125,7 +158,7 @@ mod tests {
         }
     }
 
-    fn any_port() -> SocketAddr {
+    pub(super) fn any_port() -> SocketAddr {
         ([127, 0, 0, 1], 0).into()
     }
 

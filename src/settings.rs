@@ -22,6 +22,7 @@ mod check;
 mod cluster;
 mod duration;
 mod layers;
+mod list;
 mod problem;
 
 use std::collections::BTreeMap;
@@ -34,12 +35,13 @@ use std::time::Duration;
 use config::{Config, Value, ValueKind};
 use serde::Deserialize;
 
+pub(crate) use cluster::check_name;
 pub use cluster::{Cluster, ClusterAccess};
 pub use duration::parse as parse_duration;
 pub use problem::{Problem, SettingsError};
 
 /// Settings of a process.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Settings {
     /// The hub and its API server.
     pub hub: Hub,
@@ -129,10 +131,43 @@ pub struct Feedback {
 }
 
 /// What all agents of the process share.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Agent {
     /// Works that are applied at the same time.
     pub workers: NonZeroUsize,
+    /// Whose AppliedManifestWorks the agents take for their own; `None` is the hash of the hub's
+    /// address.
+    pub agent_id: Option<String>,
+    /// How long objects stay whose work is gone from the hub without having been deleted there.
+    #[serde(deserialize_with = "duration::deserialize")]
+    pub eviction_grace: Duration,
+    /// Requests a second to a cluster, on average; below 0 as many as there are.
+    pub spoke_qps: f64,
+    /// Requests to a cluster that may come at once.
+    pub spoke_burst: NonZeroU32,
+    /// Requests a second to the hub, on average; below 0 as many as there are.
+    pub hub_qps: f64,
+    /// Requests to the hub that may come at once.
+    pub hub_burst: NonZeroU32,
+    /// Whether the agents work only while this process holds a lease. `None`: in a pod, or where
+    /// the lease has a namespace or a kubeconfig.
+    pub leader_election: Option<bool>,
+    /// Namespace of the lease; `None` is the pod's, else `open-cluster-management-agent`.
+    pub lease_namespace: Option<String>,
+    /// Access to the cluster that has the lease; `None` is the pod's, else the agent's own cluster.
+    pub lease_kubeconfig: Option<PathBuf>,
+    /// How long others wait for a holder that does not renew.
+    #[serde(deserialize_with = "duration::deserialize")]
+    pub lease_duration: Duration,
+    /// How long a holder that cannot renew goes on.
+    #[serde(deserialize_with = "duration::deserialize")]
+    pub lease_renew_deadline: Duration,
+    /// Time between two tries to take or renew.
+    #[serde(deserialize_with = "duration::deserialize")]
+    pub lease_retry_period: Duration,
+    /// Files whose change ends the process, so that it starts again with what they hold now.
+    #[serde(default, deserialize_with = "list::deserialize")]
+    pub terminate_on_files: Vec<String>,
 }
 
 /// Simulated clusters.
@@ -146,12 +181,31 @@ pub struct Simulator {
 /// Logs, metrics and probes.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Telemetry {
-    /// Where metrics and probes are served.
+    /// Where metrics and probes are served, over HTTP.
     pub listen: SocketAddr,
+    /// Where metrics and probes are served over HTTPS. `None`: for agents alone in a pod on
+    /// `0.0.0.0:8443`, else nowhere.
+    pub https_listen: Option<SocketAddr>,
+    /// Least version of TLS there; `None` is 1.2.
+    pub tls_min_version: Option<TlsVersion>,
+    /// Cipher suites of TLS 1.2 there, by their IANA names; none means all.
+    #[serde(default, deserialize_with = "list::deserialize")]
+    pub tls_cipher_suites: Vec<String>,
     /// Form of the log.
     pub log_format: LogFormat,
     /// Filter of the log, in `tracing`'s `EnvFilter` syntax.
     pub log_level: String,
+}
+
+/// Versions of TLS, as Kubernetes spells them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum TlsVersion {
+    /// 1.2.
+    #[serde(rename = "VersionTLS12")]
+    V12,
+    /// 1.3.
+    #[serde(rename = "VersionTLS13")]
+    V13,
 }
 
 /// Form of the log.
@@ -169,7 +223,15 @@ pub enum LogFormat {
 pub struct Sources {
     file: Option<PathBuf>,
     environment: BTreeMap<String, String>,
-    flags: Vec<(String, String)>,
+    flags: Vec<Flag>,
+}
+
+/// A setting from the command line.
+#[derive(Debug, Clone)]
+struct Flag {
+    key: String,
+    value: String,
+    origin: String,
 }
 
 impl Sources {
@@ -209,8 +271,23 @@ impl Sources {
 
     /// Sets a key, named with its section, over all other layers.
     #[must_use]
-    pub fn with_flag(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.flags.push((key.into(), value.into()));
+    pub fn with_flag(self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.with_named_flag(key, value, "command line")
+    }
+
+    /// [`Sources::with_flag`] for a flag with a name of its own, which problems then tell.
+    #[must_use]
+    pub fn with_named_flag(
+        mut self,
+        key: impl Into<String>,
+        value: impl Into<String>,
+        origin: impl Into<String>,
+    ) -> Self {
+        self.flags.push(Flag {
+            key: key.into(),
+            value: value.into(),
+            origin: origin.into(),
+        });
         self
     }
 }
@@ -234,11 +311,49 @@ impl Settings {
     /// Tells every problem of every layer; see [`Problem`].
     pub fn load(sources: &Sources) -> Result<Self, SettingsError> {
         let merged = merge(sources)?;
-        merged
+        let settings: Self = merged
             .try_deserialize()
-            .map_err(|source| SettingsError::from(Problem::Merged { source }))
+            .map_err(|source| SettingsError::from(Problem::Merged { source }))?;
+        let problems = settings.agent.lease_problems();
+        if problems.is_empty() {
+            Ok(settings)
+        } else {
+            Err(SettingsError { problems })
+        }
     }
 }
+
+impl Agent {
+    /// The rules of client-go's leader election: a holder gives up before another may take over,
+    /// and gets more than one try to renew.
+    fn lease_problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        if self.lease_duration <= self.lease_renew_deadline {
+            problems.push(Problem::Together {
+                key: "agent.lease_duration",
+                found: format!("{:?}", self.lease_duration),
+                rule: format!(
+                    "must be more than agent.lease_renew_deadline, {:?}",
+                    self.lease_renew_deadline
+                ),
+            });
+        }
+        if self.lease_renew_deadline <= self.lease_retry_period.mul_f64(LEASE_JITTER) {
+            problems.push(Problem::Together {
+                key: "agent.lease_renew_deadline",
+                found: format!("{:?}", self.lease_renew_deadline),
+                rule: format!(
+                    "must be more than {LEASE_JITTER} times agent.lease_retry_period, {:?}",
+                    self.lease_retry_period
+                ),
+            });
+        }
+        problems
+    }
+}
+
+/// How much longer than `agent.lease_retry_period` a pause between two tries may be.
+pub const LEASE_JITTER: f64 = 1.2;
 
 /// Lists every setting with its origin: all known keys in the order of `config/default.toml`, then
 /// clusters.

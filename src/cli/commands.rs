@@ -2,34 +2,70 @@
 
 use std::process::ExitCode;
 
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::CrdSet;
 use crate::exit::{FAILED, MISUSED, fail};
-use crate::runtime::{Roles, Runtime};
+use crate::runtime::{Roles, Runtime, WorkError};
 use crate::settings::{Settings, Sources, effective};
 use crate::{runtime, telemetry};
 
-/// Runs `roles` until a signal asks to stop. `given` are settings that flags completed already.
-pub(super) fn serve(sources: &Sources, roles: Roles, given: Option<Settings>) -> ExitCode {
-    let settings = match given.map_or_else(|| Settings::load(sources), Ok) {
-        Ok(settings) => settings,
-        Err(error) => return fail(MISUSED, &error),
-    };
+/// Runs `roles` until a signal asks to stop.
+pub(super) fn serve(sources: &Sources, roles: Roles) -> ExitCode {
+    match Settings::load(sources) {
+        Ok(settings) => serve_with(settings, roles, &[]),
+        Err(error) => fail(MISUSED, &error),
+    }
+}
+
+/// Why a process ends.
+enum End {
+    /// A signal of this name came.
+    Signal(&'static str),
+    /// This file, which it was told to look at, changed.
+    Changed(String),
+    /// It must not or cannot go on.
+    Failed(WorkError),
+}
+
+/// [`serve`] with settings that flags completed, and what the log should tell first.
+pub(super) fn serve_with(settings: Settings, roles: Roles, notes: &[String]) -> ExitCode {
     let telemetry = match telemetry::init(&settings.telemetry) {
         Ok(telemetry) => telemetry,
         Err(error) => return fail(FAILED, &error),
     };
+    for note in notes {
+        warn!("{note}");
+    }
     runtime::block_on(async move {
         let stop = runtime::stop_signal();
-        let running = match Runtime::start(&settings, roles, Some(telemetry)).await {
+        let changed = runtime::change_of(&settings.agent.terminate_on_files);
+        let mut running = match Runtime::start(&settings, roles, Some(telemetry)).await {
             Ok(running) => running,
             Err(error) => return fail(FAILED, &error),
         };
         info!(?roles, "muster is up");
-        let signal = stop.await;
-        info!(signal, "stopping");
-        let left = running.stop().await;
+        let end = tokio::select! {
+            signal = stop => End::Signal(signal),
+            file = changed => End::Changed(file),
+            error = running.work() => End::Failed(error),
+        };
+        match &end {
+            End::Signal(signal) => info!(signal, "stopping"),
+            End::Changed(file) => info!(file, "stopping, since a file changed"),
+            End::Failed(error) => error!(%error, "stopping"),
+        }
+        let stopping = running.stop();
+        if let End::Failed(error) = &end {
+            // Who lost the lease has this long until another may begin.
+            let agent = &settings.agent;
+            let limit = agent
+                .lease_duration
+                .saturating_sub(agent.lease_renew_deadline);
+            let _ = tokio::time::timeout(limit, stopping).await;
+            return fail(FAILED, error);
+        }
+        let left = stopping.await;
         if left.is_empty() {
             ExitCode::SUCCESS
         } else {

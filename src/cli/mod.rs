@@ -2,6 +2,7 @@
 
 mod agent;
 mod commands;
+mod flags;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -119,8 +120,8 @@ impl Cli {
     /// Does what was asked for.
     pub fn run(self) -> ExitCode {
         match self.command {
-            Command::Run(config) => commands::serve(&config.sources(), Roles::HubAndAgents, None),
-            Command::Hub(config) => commands::serve(&config.sources(), Roles::Hub, None),
+            Command::Run(config) => commands::serve(&config.sources(), Roles::HubAndAgents),
+            Command::Hub(config) => commands::serve(&config.sources(), Roles::Hub),
             Command::Agent(agent) => agent.run(),
             Command::Demo(demo) => crate::demo::run(DemoOptions {
                 clusters: demo.clusters,

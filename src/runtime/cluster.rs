@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::crds;
+use super::throttle::throttled;
 use crate::settings::{self, ClusterAccess, Settings};
 
 /// Name under which the agent shows at API servers, as OCM's does: objects that it writes carry
@@ -28,6 +29,12 @@ pub enum ClusterError {
     /// The settings do not make a client.
     #[error("failed to make a client: {0}")]
     Client(#[from] kube::Error),
+    /// It is not clear which cluster has the lease.
+    #[error(
+        "agent.leader_election: there is no one real cluster that could have the lease; set \
+         agent.lease_kubeconfig"
+    )]
+    Lease,
     /// The simulated cluster cannot start.
     #[error("failed to start the simulated cluster: {0}")]
     Simulated(#[from] muster_apiserver::BuildError),
@@ -107,35 +114,16 @@ impl Cluster {
         settings: &Settings,
         shutdown: &CancellationToken,
     ) -> Result<Self, ClusterError> {
-        let mut config = match &cluster.access {
-            ClusterAccess::Simulated => {
-                let simulated = SimulatedCluster::start(settings.simulator.pace).await?;
-                return Ok(Self {
-                    name: cluster.name.clone(),
-                    api: Api::Simulated(simulated),
-                });
-            }
-            ClusterAccess::InCluster => Config::incluster()?,
-            ClusterAccess::Kubeconfig { file, context } => {
-                let options = KubeConfigOptions {
-                    context: context.clone(),
-                    ..KubeConfigOptions::default()
-                };
-                match file {
-                    Some(file) => {
-                        let kubeconfig = Kubeconfig::read_from(file).map_err(Box::new)?;
-                        Config::from_custom_kubeconfig(kubeconfig, &options).await
-                    }
-                    None => Config::from_kubeconfig(&options).await,
-                }
-                .map_err(Box::new)?
-            }
+        let Some(config) = config_of(&cluster.access).await? else {
+            let simulated = SimulatedCluster::start(settings.simulator.pace).await?;
+            return Ok(Self {
+                name: cluster.name.clone(),
+                api: Api::Simulated(simulated),
+            });
         };
-        config.headers.push((
-            http::header::USER_AGENT,
-            http::HeaderValue::from_static(USER_AGENT),
-        ));
         let client = Client::try_from(config)?;
+        let agent = &settings.agent;
+        let client = throttled(client, agent.spoke_qps, agent.spoke_burst.get());
         // The agent retries on its own, so that a cluster that is away holds up nobody.
         tokio::spawn(crds::ensure(
             client.clone(),
@@ -165,4 +153,34 @@ impl Cluster {
             simulated.stop().await;
         }
     }
+}
+
+/// How to reach a real cluster; `None` for a simulated one.
+pub(super) async fn config_of(access: &ClusterAccess) -> Result<Option<Config>, ClusterError> {
+    let mut config = match access {
+        ClusterAccess::Simulated => return Ok(None),
+        ClusterAccess::InCluster => Config::incluster()?,
+        ClusterAccess::Kubeconfig { file, context } => {
+            let options = KubeConfigOptions {
+                context: context.clone(),
+                ..KubeConfigOptions::default()
+            };
+            match file {
+                Some(file) => {
+                    let kubeconfig = Kubeconfig::read_from(file).map_err(Box::new)?;
+                    Config::from_custom_kubeconfig(kubeconfig, &options).await
+                }
+                None => Config::from_kubeconfig(&options).await,
+            }
+            .map_err(Box::new)?
+        }
+    };
+    // The agent retries on its own and knows what for. The client would sit on a 503 of one broken
+    // API group for minutes, and the agent take the whole cluster for silent.
+    config.default_retry = false;
+    config.headers.push((
+        http::header::USER_AGENT,
+        http::HeaderValue::from_static(USER_AGENT),
+    ));
+    Ok(Some(config))
 }

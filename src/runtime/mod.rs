@@ -1,20 +1,28 @@
 //! What runs in a process, and in which order it starts and stops.
 //!
 //! ```text
-//! start:  telemetry ► hub API ► PlacementResolver, ReplicaSets ► clusters ► ClusterAgents
-//! stop:   ClusterAgents ► ReplicaSets, PlacementResolver ► clusters ► hub API ► telemetry
+//! start:  telemetry ► hub API ► hub's actors ► lease ► clusters ► ClusterAgents
+//! stop:   ClusterAgents ► lease ► hub's actors ► clusters ► hub API ► telemetry
 //! ```
+//!
+//! The hub's actors are PlacementResolver, ReplicaSets and FinishedWorks.
 //!
 //! Agents stop first, while the hub still takes their last status; the hub's controllers next,
 //! while its API still takes theirs; the API servers last, when nobody writes any more.
+//!
+//! Agents alone may work under a lease: clusters and agents then start when it is taken, and the
+//! process counts as ready before, so that a rolling replacement does not wait for itself.
 
 mod admission;
 mod cluster;
 mod crds;
+mod files;
 mod hub;
+mod lease;
 mod process;
+mod throttle;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,15 +30,20 @@ use actix::Addr;
 use kube::Client;
 use kube::config::Kubeconfig;
 use muster_actors::agent::{self, AgentDeps, AgentSettings, ClusterAgent};
-use muster_actors::hub::{HubDeps, HubSettings, PlacementResolver, ReplicaSets, register_cluster};
+use muster_actors::hub::{
+    FinishedWorks, HubDeps, HubSettings, PlacementResolver, ReplicaSets, register_cluster,
+};
+use muster_actors::lease::{LeaseDeps, LeaseHolder, Standing};
 use muster_actors::supervision::{Backoff, BackoffPolicy, Health, Io, Registry, stop};
 use muster_core::feedback::FeedbackLimits;
 use muster_workclient::{Driver as WorkDriver, HubConfig, WorkClient};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub use cluster::{ClusterError, SimulatedCluster};
+pub use files::change_of;
 pub use hub::HubError;
 pub use process::{block_on, kubeconfig_file, stop_signal, temporary_kubeconfig};
 
@@ -41,6 +54,8 @@ use crate::telemetry::Telemetry;
 /// How long a stop waits for each group of actors. Kubernetes gives a pod 30 seconds; three groups
 /// of eight leave a reserve.
 const STOP_LIMIT: Duration = Duration::from_secs(8);
+/// Where probes are expected in a pod: all addresses, the port of OCM's deployment.
+const HTTPS_IN_POD: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
 /// How long `/debug/actors` waits for one actor.
 const REPORT_LIMIT: Duration = Duration::from_secs(1);
 
@@ -84,10 +99,36 @@ pub enum StartError {
     Works(#[from] muster_workclient::BuildError),
     /// The address for metrics and probes is taken.
     #[error("telemetry.listen: {0}")]
-    Telemetry(#[from] std::io::Error),
+    Telemetry(std::io::Error),
+    /// The address for metrics and probes over HTTPS is taken, or there is no certificate.
+    #[error("telemetry.https_listen: {0}")]
+    Https(std::io::Error),
+    /// The cluster that has the lease cannot be reached.
+    #[error("lease: {0}")]
+    Lease(ClusterError),
     /// Agents alone, without a cluster or a way to the hub.
     #[error("{0}")]
     Nothing(&'static str),
+}
+
+/// Why a process that has started must end.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkError {
+    /// The agents could not start when their turn came.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// Another process may work now. The text says which lease and why.
+    #[error("{0}")]
+    Lost(String),
+}
+
+/// The lease that agents work under.
+#[derive(Debug)]
+struct Lease {
+    holder: Addr<LeaseHolder>,
+    standing: watch::Receiver<Standing>,
+    /// What starts when the lease is taken.
+    waiting: Option<(Settings, Io)>,
 }
 
 /// A running process.
@@ -99,9 +140,11 @@ pub struct Runtime {
     hub: Option<hub::Hub>,
     resolver: Option<Addr<PlacementResolver>>,
     sets: Option<Addr<ReplicaSets>>,
+    finished: Option<Addr<FinishedWorks>>,
     clusters: Vec<cluster::Cluster>,
     agents: Vec<Addr<ClusterAgent>>,
-    http: Option<(SocketAddr, JoinHandle<std::io::Result<()>>)>,
+    lease: Option<Lease>,
+    http: Vec<(SocketAddr, JoinHandle<std::io::Result<()>>)>,
     upkeep: Vec<JoinHandle<()>>,
 }
 
@@ -124,9 +167,11 @@ impl Runtime {
             hub: None,
             resolver: None,
             sets: None,
+            finished: None,
             clusters: Vec::new(),
             agents: Vec::new(),
-            http: None,
+            lease: None,
+            http: Vec::new(),
             upkeep: Vec::new(),
         };
         // Probes are served first, and must not say ready before everything else is there.
@@ -162,7 +207,7 @@ impl Runtime {
         }
         let io = Io::current();
         if let Some(telemetry) = telemetry {
-            self.start_http(settings, telemetry).await?;
+            self.start_http(settings, roles, telemetry).await?;
         }
         if roles.hub() {
             let hub = hub::Hub::start(settings).await?;
@@ -185,13 +230,65 @@ impl Runtime {
             if settings.hub.resolves_placements() {
                 self.resolver = Some(PlacementResolver::start(deps.clone()));
             }
-            self.sets = Some(ReplicaSets::start(deps));
+            self.sets = Some(ReplicaSets::start(deps.clone()));
+            self.finished = Some(FinishedWorks::start(deps));
             self.hub = Some(hub);
+        }
+        if roles == Roles::Agents {
+            let lease = lease::wanted(settings).await.map_err(StartError::Lease)?;
+            if let Some((client, lease)) = lease {
+                info!(
+                    namespace = lease.namespace,
+                    name = lease.name,
+                    "waiting for the lease"
+                );
+                let (holder, standing) = muster_actors::lease::start(LeaseDeps {
+                    client,
+                    settings: lease,
+                    io: io.clone(),
+                    registry: self.registry.clone(),
+                    health: self.health.clone(),
+                });
+                self.lease = Some(Lease {
+                    holder,
+                    standing,
+                    waiting: Some((settings.clone(), io)),
+                });
+                return Ok(());
+            }
         }
         if roles.agents() && !settings.clusters.is_empty() {
             self.start_agents(settings, &io).await?;
         }
         Ok(())
+    }
+
+    /// Does what waits for the lease, and gives why the process must end. Without a lease nothing
+    /// waits, and this never ends.
+    pub async fn work(&mut self) -> WorkError {
+        let Some(lease) = &mut self.lease else {
+            return std::future::pending().await;
+        };
+        let mut standing = lease.standing.clone();
+        let gone = || Standing::Lost("the holder of the lease has ended".to_owned());
+        let turn = standing.wait_for(|standing| *standing != Standing::Waiting);
+        let turn = turn
+            .await
+            .map_or_else(|_| gone(), |standing| standing.clone());
+        if turn == Standing::Leading
+            && let Some((settings, io)) = lease.waiting.take()
+            && let Err(error) = self.start_agents(&settings, &io).await
+        {
+            return error.into();
+        }
+        let lost = standing.wait_for(|standing| matches!(standing, Standing::Lost(_)));
+        match lost
+            .await
+            .map_or_else(|_| gone(), |standing| standing.clone())
+        {
+            Standing::Lost(why) => WorkError::Lost(why),
+            Standing::Waiting | Standing::Leading => std::future::pending().await,
+        }
     }
 
     /// Installs CRDs and registers the clusters, with retries: the hub's API server may be away
@@ -238,7 +335,13 @@ impl Runtime {
                 context: settings.hub.context.clone(),
             }),
         };
+        let remote = matches!(driver, WorkDriver::Kube(_));
         let works = WorkClient::builder(driver).build().await?;
+        let mut hub_client = works.client();
+        if remote {
+            let agent = &settings.agent;
+            hub_client = throttle::throttled(hub_client, agent.hub_qps, agent.hub_burst.get());
+        }
         for cluster in &settings.clusters {
             let spoke = cluster::Cluster::start(cluster, settings, &self.shutdown)
                 .await
@@ -248,9 +351,9 @@ impl Runtime {
                 })?;
             let agent = agent::start(AgentDeps {
                 cluster: cluster.name.clone(),
-                hub: works.client(),
+                hub: hub_client.clone(),
                 hub_id: works.hub_id().to_owned(),
-                agent_id: None,
+                agent_id: settings.agent.agent_id.clone(),
                 spoke: spoke.client(),
                 settings: agent_settings(settings),
                 io: io.clone(),
@@ -266,6 +369,7 @@ impl Runtime {
     async fn start_http(
         &mut self,
         settings: &Settings,
+        roles: Roles,
         telemetry: Telemetry,
     ) -> Result<(), StartError> {
         let (health, registry) = (self.health.clone(), self.registry.clone());
@@ -282,9 +386,22 @@ impl Runtime {
             }),
         };
         let listen = settings.telemetry.listen;
-        let served = http::serve(listen, probes, self.shutdown.clone()).await?;
+        let served = http::serve(listen, probes.clone(), self.shutdown.clone()).await;
+        let served = served.map_err(StartError::Telemetry)?;
         info!(address = %served.0, "serving metrics and probes");
-        self.http = Some(served);
+        self.http.push(served);
+        let usual = (roles == Roles::Agents && lease::in_pod()).then_some(HTTPS_IN_POD);
+        if let Some(listen) = settings.telemetry.https_listen.or(usual) {
+            let (least, suites) = (
+                settings.telemetry.tls_min_version,
+                &settings.telemetry.tls_cipher_suites,
+            );
+            let tls = http::tls::config(least, suites).map_err(StartError::Https)?;
+            let served = http::serve_tls(listen, probes, tls, self.shutdown.clone()).await;
+            let served = served.map_err(StartError::Https)?;
+            info!(address = %served.0, "serving metrics and probes over HTTPS");
+            self.http.push(served);
+        }
         self.upkeep
             .push(tokio::spawn(telemetry.upkeep(self.shutdown.clone())));
         Ok(())
@@ -302,7 +419,7 @@ impl Runtime {
 
     /// Where metrics and probes are served.
     pub fn telemetry_address(&self) -> Option<SocketAddr> {
-        self.http.as_ref().map(|(address, _)| *address)
+        self.http.first().map(|(address, _)| *address)
     }
 
     /// A client of a cluster whose agent runs here.
@@ -321,7 +438,16 @@ impl Runtime {
     /// Stops everything in order. Returns the actors that did not end, which is a defect.
     pub async fn stop(self) -> Vec<String> {
         let agents = self.agents.iter().map(|agent| stop(agent, STOP_LIMIT));
-        futures::future::join_all(agents).await;
+        let stopped = futures::future::join_all(agents).await;
+        // An agent that still works keeps the lease: it lapses when the process is gone.
+        if let Some(lease) = &self.lease
+            && stopped.iter().all(|stopped| *stopped)
+        {
+            stop(&lease.holder, STOP_LIMIT).await;
+        }
+        if let Some(finished) = &self.finished {
+            stop(finished, STOP_LIMIT).await;
+        }
         if let Some(sets) = &self.sets {
             stop(sets, STOP_LIMIT).await;
         }
@@ -347,7 +473,7 @@ impl Runtime {
         for task in self.upkeep {
             let _ = task.await; // ends on the token above
         }
-        if let Some((_, served)) = self.http {
+        for (_, served) in self.http {
             // Open requests of probes are short; a client that holds one must not hold the process.
             let _ = tokio::time::timeout(STOP_LIMIT, served).await;
         }
@@ -365,5 +491,6 @@ fn agent_settings(settings: &Settings) -> AgentSettings {
                 .unwrap_or(usize::MAX),
         },
         workers: settings.agent.workers.get(),
+        eviction_grace: settings.agent.eviction_grace,
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use config::{Map, Value, ValueKind};
 
 use super::layers::Layer;
-use super::{Problem, cluster, duration};
+use super::{Problem, cluster, duration, list};
 use crate::telemetry;
 
 /// What a key takes.
@@ -23,6 +23,10 @@ pub(super) enum Expect {
     Duration {
         least: Duration,
     },
+    /// A number but zero.
+    Rate,
+    /// Texts, none of them empty.
+    Texts,
     /// Text by text.
     Labels,
 }
@@ -30,6 +34,9 @@ pub(super) enum Expect {
 const ANY_DURATION: Expect = Expect::Duration {
     least: Duration::ZERO,
 };
+
+const SECOND: Duration = Duration::from_secs(1);
+const TENTH: Duration = Duration::from_millis(100);
 
 /// Every key, in the order of `config/default.toml`.
 const KEYS: &[(&str, Expect)] = &[
@@ -42,18 +49,39 @@ const KEYS: &[(&str, Expect)] = &[
     ("hub.resolve_placements", Expect::Boolean),
     ("transport.driver", Expect::OneOf(&["loopback", "kube"])),
     // Polling faster is a busy loop over the API server; whoever wants that wants Watch.
-    (
-        "feedback.poll_interval",
-        Expect::Duration {
-            least: Duration::from_millis(100),
-        },
-    ),
+    ("feedback.poll_interval", Expect::Duration { least: TENTH }),
     ("feedback.max_json_raw_bytes", Expect::Count),
     ("feedback.coalesce", ANY_DURATION),
     ("feedback.raw_json", Expect::Boolean),
     ("agent.workers", Expect::Count),
+    ("agent.agent_id", Expect::Text),
+    ("agent.eviction_grace", ANY_DURATION),
+    ("agent.spoke_qps", Expect::Rate),
+    ("agent.spoke_burst", Expect::Count),
+    ("agent.hub_qps", Expect::Rate),
+    ("agent.hub_burst", Expect::Count),
+    ("agent.leader_election", Expect::Boolean),
+    ("agent.lease_namespace", Expect::Text),
+    ("agent.lease_kubeconfig", Expect::Text),
+    // Leases count in whole seconds.
+    ("agent.lease_duration", Expect::Duration { least: SECOND }),
+    (
+        "agent.lease_renew_deadline",
+        Expect::Duration { least: TENTH },
+    ),
+    (
+        "agent.lease_retry_period",
+        Expect::Duration { least: TENTH },
+    ),
+    ("agent.terminate_on_files", Expect::Texts),
     ("simulator.pace", ANY_DURATION),
     ("telemetry.listen", Expect::Address),
+    ("telemetry.https_listen", Expect::Address),
+    (
+        "telemetry.tls_min_version",
+        Expect::OneOf(&["VersionTLS12", "VersionTLS13"]),
+    ),
+    ("telemetry.tls_cipher_suites", Expect::Texts),
     ("telemetry.log_format", Expect::OneOf(&["text", "json"])),
     ("telemetry.log_level", Expect::LogFilter),
 ];
@@ -244,6 +272,23 @@ impl Expect {
             Self::Duration { least } => text
                 .and_then(duration::parse)
                 .is_some_and(|duration| duration >= least),
+            Self::Rate => {
+                let number = match (&value.kind, spelled) {
+                    // Far beyond any rate before it loses a digit.
+                    (ValueKind::I64(number), _) => i32::try_from(*number).ok().map(f64::from),
+                    (ValueKind::Float(number), _) => Some(*number),
+                    (_, Some(text)) => text.parse().ok(),
+                    _ => None,
+                };
+                number.is_some_and(|number| number.is_finite() && number != 0.0)
+            }
+            Self::Texts => match (&value.kind, spelled) {
+                (ValueKind::Array(items), _) => items
+                    .iter()
+                    .all(|item| matches!(&item.kind, ValueKind::String(text) if !text.is_empty())),
+                (_, Some(text)) => !list::parse(text).is_empty(),
+                _ => false,
+            },
             Self::Labels => match &value.kind {
                 ValueKind::Table(labels) => labels
                     .values()
@@ -271,6 +316,8 @@ impl Expect {
             Self::Duration { least } => {
                 format!("a duration of at least {least:?}, such as \"60s\" or \"10m\"")
             }
+            Self::Rate => "a number, such as 50 or 0.5, or -1 for no limit".to_owned(),
+            Self::Texts => "a list of texts".to_owned(),
             Self::Labels => "a table of texts".to_owned(),
         }
     }

@@ -49,13 +49,7 @@ impl Raw {
     /// What is wrong, as the rest of a sentence about the cluster.
     pub(super) fn check(&self) -> Result<(), String> {
         let name = self.name.as_deref().ok_or("has no name")?;
-        if !is_namespace(name) {
-            return Err(
-                "needs a name that can be a namespace: at most 63 of a-z, 0-9 and -, \
-                        with a letter or digit at both ends"
-                    .to_owned(),
-            );
-        }
+        check_name(name)?;
         self.access().map(|_| ())
     }
 
@@ -89,6 +83,18 @@ impl TryFrom<Raw> for Cluster {
             labels: raw.labels,
         })
     }
+}
+
+/// Whether a cluster can have this name; if not, the rest of a sentence about it.
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
+    if is_namespace(name) {
+        return Ok(());
+    }
+    Err(
+        "needs a name that can be a namespace: at most 63 of a-z, 0-9 and -, \
+         with a letter or digit at both ends"
+            .to_owned(),
+    )
 }
 
 /// RFC 1123 label, which the names of namespaces are.

@@ -153,11 +153,13 @@ fn environment_layer(sources: &Sources) -> Result<Layer, Problem> {
 }
 
 fn flags_layer(sources: &Sources) -> Layer {
-    let origin = "command line".to_owned();
     let values = sources
         .flags
         .iter()
-        .map(|(key, value)| (key.clone(), Value::new(Some(&origin), value.clone())))
+        .map(|flag| {
+            let value = Value::new(Some(&flag.origin), flag.value.clone());
+            (flag.key.clone(), value)
+        })
         .collect();
     Layer {
         values,

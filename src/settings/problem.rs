@@ -95,6 +95,26 @@ pub enum Problem {
         message: String,
     },
 
+    /// The value fits its key, and not another one.
+    #[error("{key} is {found}, which {rule}")]
+    Together {
+        /// The key with its section.
+        key: &'static str,
+        /// The value in effect, wherever it was set.
+        found: String,
+        /// What it has to keep to.
+        rule: String,
+    },
+
+    /// A flag has a value that it cannot have.
+    #[error("{flag}: {message}")]
+    Flag {
+        /// The flag with its dashes.
+        flag: String,
+        /// What is wrong.
+        message: String,
+    },
+
     /// The layers do not go together. Cannot happen while the checks and the types agree.
     #[error("failed to bring the settings together: {source}")]
     Merged {

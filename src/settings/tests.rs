@@ -53,12 +53,28 @@ fn defaults_are_those_of_the_design() {
             },
             agent: Agent {
                 workers: 10.try_into().unwrap(),
+                agent_id: None,
+                eviction_grace: Duration::from_hours(1),
+                spoke_qps: 50.0,
+                spoke_burst: 100.try_into().unwrap(),
+                hub_qps: 50.0,
+                hub_burst: 100.try_into().unwrap(),
+                leader_election: None,
+                lease_namespace: None,
+                lease_kubeconfig: None,
+                lease_duration: Duration::from_secs(137),
+                lease_renew_deadline: Duration::from_secs(107),
+                lease_retry_period: Duration::from_secs(26),
+                terminate_on_files: Vec::new(),
             },
             simulator: Simulator {
                 pace: Duration::from_millis(300),
             },
             telemetry: Telemetry {
                 listen: "127.0.0.1:9090".parse().unwrap(),
+                https_listen: None,
+                tls_min_version: None,
+                tls_cipher_suites: Vec::new(),
                 log_format: LogFormat::Text,
                 log_level: "info".to_owned(),
             },
@@ -339,12 +355,57 @@ fn file_that_is_missing_is_named_beside_other_problems() {
     assert!(effective(&sources).is_err());
 }
 
+#[test]
+fn lists_and_rates_are_read_from_every_layer() {
+    let (_directory, sources) = file(
+        "[agent]\nspoke_qps = 0.5\nterminate_on_files = [\"/a\", \"/b\"]\n[telemetry]\ntls_min_version = \"VersionTLS13\"\n",
+    );
+    let sources = sources
+        .with_environment([("MUSTER__AGENT__HUB_QPS", "-1")])
+        .with_flag("telemetry.tls_cipher_suites", "A, B,");
+    let settings = Settings::load(&sources).unwrap();
+    assert!((settings.agent.spoke_qps - 0.5).abs() < f64::EPSILON);
+    assert!((settings.agent.hub_qps + 1.0).abs() < f64::EPSILON);
+    assert_eq!(settings.agent.terminate_on_files, ["/a", "/b"]);
+    assert_eq!(settings.telemetry.tls_min_version, Some(TlsVersion::V13));
+    assert_eq!(settings.telemetry.tls_cipher_suites, ["A", "B"]);
+
+    let found = problems(
+        "[agent]\nspoke_qps = 0\nhub_qps = \"50\"\nhub_burst = 0\nlease_duration = \"500ms\"\nterminate_on_files = [\"\"]\n[telemetry]\ntls_min_version = \"VersionTLS11\"\n",
+    );
+    let keys: Vec<_> = found.iter().map(|p| p.split(' ').nth(1).unwrap()).collect();
+    let wrong = [
+        "agent.spoke_qps",
+        "agent.hub_qps",
+        "agent.hub_burst",
+        "agent.lease_duration",
+        "agent.terminate_on_files",
+        "telemetry.tls_min_version",
+    ];
+    assert_eq!(keys, wrong, "{found:?}");
+}
+
+#[test]
+fn times_of_the_lease_go_together() {
+    assert_eq!(
+        problems("[agent]\nlease_duration = \"10s\"\nlease_renew_deadline = \"10s\"\n"),
+        [
+            "agent.lease_duration is 10s, which must be more than agent.lease_renew_deadline, 10s",
+            "agent.lease_renew_deadline is 10s, which must be more than 1.2 times agent.lease_retry_period, 26s",
+        ]
+    );
+}
+
 /// The table of keys and the types are two lists; this keeps them one.
 #[test]
 fn every_choice_in_the_table_of_keys_is_one_of_the_types() {
     for (key, choices) in [
         ("hub.api", ["embedded", "kubeconfig"]),
         ("transport.driver", ["loopback", "kube"]),
+        (
+            "telemetry.tls_min_version",
+            ["VersionTLS12", "VersionTLS13"],
+        ),
         ("telemetry.log_format", ["text", "json"]),
     ] {
         for choice in choices {

@@ -4,19 +4,25 @@
 //! `world.hub()`, `world.spoke()`, `world.mosquitto()`. A part that this machine does not
 //! have makes the story skipped, with the reason in its line (`parts.rs`).
 
+pub(crate) mod agent;
 mod api_server;
 mod cluster;
 mod definitions;
+mod door;
 mod embedded;
 mod etcd;
 mod harness;
+pub(crate) mod live;
 mod mosquitto;
 pub(crate) mod muster;
+mod objects;
+pub(crate) mod own_process;
 mod parts;
 mod ports;
 mod process;
 mod rest;
 mod waiting;
+pub(crate) mod works;
 mod world;
 
 pub(crate) use api_server::RealApiServer;
@@ -24,6 +30,6 @@ pub(crate) use cluster::{Cluster, kubectl_at, unique_name};
 pub(crate) use definitions::install_definitions;
 pub(crate) use harness::{Story, run};
 pub(crate) use mosquitto::MosquittoConf;
-pub(crate) use rest::Rest;
+pub(crate) use rest::{Answer, Rest};
 pub(crate) use waiting::eventually;
 pub(crate) use world::{Backend, OwnCluster, Servers, World};

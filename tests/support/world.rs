@@ -65,6 +65,13 @@ impl World {
         self.servers.kubectl()
     }
 
+    /// A folder for files that are worth a look when the story fails.
+    pub(crate) fn dir(&self, name: &str) -> Result<PathBuf> {
+        let dir = self.servers.dir.path().join(name);
+        std::fs::create_dir(&dir)?;
+        Ok(dir)
+    }
+
     /// Who serves the clusters of the story.
     pub(crate) const fn backend(&self) -> Backend {
         self.backend

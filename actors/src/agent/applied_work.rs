@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use muster_api::constants::APPLIED_MANIFEST_WORK_FINALIZER;
 use muster_api::work::{AppliedManifestResourceMeta, AppliedManifestWork, AppliedManifestWorkSpec};
 use muster_core::applied_work::applied_work_name;
@@ -70,6 +72,12 @@ pub(super) async fn ensure(
     if record.metadata.deletion_timestamp.is_some() {
         return Ok(record);
     }
+    let record = if eviction_start(&record).is_some() {
+        // The work is there again.
+        set_eviction_start(spoke, &record, None).await?
+    } else {
+        record
+    };
     match correction(&record, &spec, &work.labels) {
         None => Ok(record),
         Some(patch) => spoke.merge(target(&name), &patch).await,
@@ -131,23 +139,46 @@ pub(super) fn recorded(record: &AppliedManifestWork) -> &[AppliedManifestResourc
 }
 
 /// Writes the list of objects, sorted and each once, if it differs from the one on record.
+/// Returns the record as it is then.
 pub(super) async fn record_resources(
     spoke: &Spoke,
-    record: &AppliedManifestWork,
+    record: AppliedManifestWork,
     mut resources: Vec<AppliedManifestResourceMeta>,
-) -> Result<(), ApiError> {
+) -> Result<AppliedManifestWork, ApiError> {
     resources.sort();
     resources.dedup();
-    if recorded(record) == resources {
-        return Ok(());
+    if recorded(&record) == resources {
+        return Ok(record);
     }
     let patch = json!({
         "metadata": {"uid": record.metadata.uid},
         "status": {"appliedResources": resources},
     });
     let name = record.metadata.name.as_deref().unwrap_or_default();
-    let _: AppliedManifestWork = spoke.merge_status(target(name), &patch).await?;
-    Ok(())
+    spoke.merge_status(target(name), &patch).await
+}
+
+/// Since when the record is to be evicted.
+pub(super) fn eviction_start(record: &AppliedManifestWork) -> Option<Timestamp> {
+    let status = record.status.as_ref()?;
+    status.eviction_start_time.as_ref().map(|time| time.0)
+}
+
+/// Notes since when the record is to be evicted, or that it is not any more.
+pub(super) async fn set_eviction_start(
+    spoke: &Spoke,
+    record: &AppliedManifestWork,
+    start: Option<Timestamp>,
+) -> Result<AppliedManifestWork, ApiError> {
+    let patch = json!({
+        "metadata": {
+            "uid": record.metadata.uid,
+            "resourceVersion": record.metadata.resource_version,
+        },
+        "status": {"evictionStartTime": start.map(Time)},
+    });
+    let name = record.metadata.name.as_deref().unwrap_or_default();
+    spoke.merge_status(target(name), &patch).await
 }
 
 /// Asks for the deletion of a record; its finalizer holds it until its objects are gone.

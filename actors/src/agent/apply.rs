@@ -1,7 +1,12 @@
 //! Brings one object to what its manifest says, and reads it back.
 
 use muster_api::work::UpdateStrategyType;
+use muster_core::apply::server_side::{
+    IgnoreFieldsError, Intent, IntentError, IntentPlan, LastIntent, is_with_own_updates,
+};
 use muster_core::apply::{self, Desired, History, LastApplied, UpdatePlan, plan_update};
+use muster_core::conditions::ApplyFailure;
+use muster_core::executor::ExecutorError;
 use muster_core::manifest::ManifestError;
 use muster_core::ownership::OwnerChange;
 use serde_json::{Value, json};
@@ -59,16 +64,38 @@ pub(super) enum ApplyError {
     /// overwrite what the user wants kept.
     #[error("the update strategy {0} is not supported by this version of the agent")]
     Strategy(String),
-    /// An executor. Applying without the check would give the work more rights than asked for.
-    #[error("executors are not supported by this version of the agent")]
-    Executor,
+    /// Settings of server-side apply that cannot be used.
+    #[error(transparent)]
+    ServerSide(#[from] IntentError),
+    /// The fields to ignore cannot be found.
+    #[error(transparent)]
+    IgnoreFields(#[from] IgnoreFieldsError),
+    /// The executor is no identity.
+    #[error(transparent)]
+    Executor(#[from] ExecutorError),
+    /// The executor lacks a permission; see [`muster_core::executor::refusal`].
+    #[error("{0}")]
+    Denied(String),
+    /// The cluster could not be asked what the executor may do, without which nothing is applied
+    /// for it.
+    #[error("failed to ask what the executor may do: {0}")]
+    Review(#[source] ApiError),
 }
 
 impl ApplyError {
+    /// What went wrong, as far as it shows in the reason of the condition.
+    pub(super) const fn failure(&self) -> ApplyFailure {
+        match self {
+            Self::IgnoreFields(_) => ApplyFailure::IgnoreFields,
+            _ => ApplyFailure::Apply,
+        }
+    }
+
     /// The failed request, if it was one.
     pub(super) const fn request(&self) -> Option<&ApiError> {
         match self {
             Self::Api(error)
+            | Self::Review(error)
             | Self::Record { source: error, .. }
             | Self::Map(MapError::Discovery { source: error, .. }) => Some(error),
             _ => None,
@@ -81,6 +108,7 @@ impl ApplyError {
 pub(super) enum Strategy {
     Update,
     CreateOnly,
+    ServerSideApply,
     ReadOnly,
 }
 
@@ -92,10 +120,46 @@ impl TryFrom<&UpdateStrategyType> for Strategy {
             UpdateStrategyType::Update => Ok(Self::Update),
             UpdateStrategyType::CreateOnly => Ok(Self::CreateOnly),
             UpdateStrategyType::ReadOnly => Ok(Self::ReadOnly),
-            UpdateStrategyType::ServerSideApply => {
-                Err(ApplyError::Strategy("ServerSideApply".to_owned()))
-            }
+            UpdateStrategyType::ServerSideApply => Ok(Self::ServerSideApply),
             UpdateStrategyType::Unrecognized(name) => Err(ApplyError::Strategy(name.clone())),
+        }
+    }
+}
+
+/// A manifest that may be written, prepared for how it is written.
+#[derive(Debug)]
+pub(super) enum Wanted {
+    /// By Update.
+    Update(Desired),
+    /// By CreateOnly.
+    CreateOnly(Desired),
+    /// By server-side apply.
+    ServerSideApply(Box<Intent>),
+}
+
+/// What to remember of having applied a manifest.
+#[derive(Debug)]
+pub(super) enum Last {
+    /// By Update.
+    Update(LastApplied),
+    /// By server-side apply.
+    ServerSideApply(LastIntent),
+}
+
+impl Last {
+    /// Of an update.
+    pub(super) const fn update(&self) -> Option<&LastApplied> {
+        match self {
+            Self::Update(last) => Some(last),
+            Self::ServerSideApply(_) => None,
+        }
+    }
+
+    /// Of a server-side apply.
+    pub(super) const fn intent(&self) -> Option<&LastIntent> {
+        match self {
+            Self::Update(_) => None,
+            Self::ServerSideApply(last) => Some(last),
         }
     }
 }
@@ -104,7 +168,7 @@ impl TryFrom<&UpdateStrategyType> for Strategy {
 #[derive(Debug)]
 pub(super) struct Applied {
     pub(super) live: Value,
-    pub(super) last: Option<LastApplied>,
+    pub(super) last: Option<Last>,
 }
 
 /// Applies a manifest that may be written. A conflict costs one more look at this one object.
@@ -131,7 +195,8 @@ pub(super) async fn apply(
             Err(error) if (error.is_conflict() || error.is_already_exists()) && tries > 0 => {}
             Err(error) => return Err(error),
             Ok(live) => {
-                let last = (strategy == Strategy::Update).then(|| desired.applied(&live));
+                let last =
+                    (strategy == Strategy::Update).then(|| Last::Update(desired.applied(&live)));
                 return Ok(Applied { live, last });
             }
         }
@@ -157,10 +222,90 @@ async fn update(
             metrics::applied(Write::Update);
             Ok(replaced)
         }
+        (UpdatePlan::Recreate(object), live) => {
+            // A finalizer may hold the old object: the server then says so, and later passes try again.
+            let uid = live
+                .as_ref()
+                .and_then(|live| live["metadata"]["uid"].as_str());
+            spoke.delete(target, uid.unwrap_or_default()).await?;
+            let created = spoke.create(target, &object).await?;
+            metrics::applied(Write::Update);
+            Ok(created)
+        }
         (UpdatePlan::Unchanged, live) => {
             metrics::applied(Write::None);
             Ok(live.unwrap_or_default())
         }
+    }
+}
+
+/// Applies a manifest by server-side apply, at most once: who meets a conflict with another
+/// manager would only meet it again.
+pub(super) async fn apply_on_server(
+    spoke: &Spoke,
+    target: Target<'_>,
+    intent: Intent,
+    owner: &OwnerChange,
+    last: Option<LastIntent>,
+) -> Result<Applied, ApplyError> {
+    let live: Option<Value> = spoke.get(target).await?;
+    let (intent, live, plan) = planned(intent, live, last).await;
+    let (mut live, mut wrote) = match (plan?, live) {
+        (IntentPlan::Unchanged, live) => (live.unwrap_or_default(), Write::None),
+        (IntentPlan::Apply(object), live) => {
+            let write = live.map_or(Write::Create, |_| Write::Update);
+            let applied = spoke
+                .apply(target, &object, intent.manager(), intent.force())
+                .await;
+            let applied = match applied {
+                Err(error) if is_with_own_updates(intent.manager(), error.causes()) => {
+                    spoke.apply(target, &object, intent.manager(), true).await?
+                }
+                applied => applied?,
+            };
+            (applied, write)
+        }
+    };
+    let mut tries = CONFLICT_TRIES;
+    while let Some(patch) = owner_patch(&live, owner) {
+        tries -= 1;
+        match spoke.merge(target, &patch).await {
+            Ok(patched) => {
+                live = patched;
+                if wrote == Write::None {
+                    wrote = Write::Update;
+                }
+                break;
+            }
+            // Somebody was quicker: the references may be others by now.
+            Err(error) if error.is_conflict() && tries > 0 => {
+                live = spoke.get(target).await?.ok_or(error)?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    metrics::applied(wrote);
+    let last = Some(Last::ServerSideApply(intent.applied(&live)));
+    Ok(Applied { live, last })
+}
+
+/// Decides what to send; aside, if that may take long.
+async fn planned(
+    intent: Intent,
+    live: Option<Value>,
+    last: Option<LastIntent>,
+) -> (Intent, Option<Value>, Result<IntentPlan, IgnoreFieldsError>) {
+    let is_costly = intent.is_costly();
+    let plan = move || {
+        let plan = intent.plan(live.as_ref(), last.as_ref());
+        (intent, live, plan)
+    };
+    if !is_costly {
+        return plan();
+    }
+    match tokio::task::spawn_blocking(plan).await {
+        Ok(planned) => planned,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
 
@@ -171,23 +316,29 @@ async fn own(
     live: Value,
     owner: &OwnerChange,
 ) -> Result<Value, ApiError> {
+    let Some(patch) = owner_patch(&live, owner) else {
+        metrics::applied(Write::None);
+        return Ok(live);
+    };
+    let patched = spoke.merge(target, &patch).await?;
+    metrics::applied(Write::Update);
+    Ok(patched)
+}
+
+/// The patch that puts the owner reference of a live object right; `None` if it is. It holds only
+/// for the object as it was read, since the list is written whole.
+fn owner_patch(live: &Value, owner: &OwnerChange) -> Option<Value> {
     let metadata = &live["metadata"];
     let references = serde_json::from_value::<Option<Vec<_>>>(metadata["ownerReferences"].clone())
         .ok()
         .flatten()
         .unwrap_or_default();
-    let Some(references) = owner.merge(&references) else {
-        metrics::applied(Write::None);
-        return Ok(live);
-    };
-    let patch = json!({"metadata": {
+    let references = owner.merge(&references)?;
+    Some(json!({"metadata": {
         "uid": metadata["uid"],
         "resourceVersion": metadata["resourceVersion"],
         "ownerReferences": references,
-    }});
-    let patched = spoke.merge(target, &patch).await?;
-    metrics::applied(Write::Update);
-    Ok(patched)
+    }}))
 }
 
 #[cfg(test)]
@@ -196,18 +347,11 @@ mod tests {
 
     #[test]
     fn a_strategy_that_is_not_there_is_named_and_never_taken_for_update() {
-        for (strategy, text) in [
-            (
-                UpdateStrategyType::ServerSideApply,
-                "the update strategy ServerSideApply is not supported by this version of the agent",
-            ),
-            (
-                UpdateStrategyType::Unrecognized("Merge".to_owned()),
-                "the update strategy Merge is not supported by this version of the agent",
-            ),
-        ] {
-            assert_eq!(Strategy::try_from(&strategy).unwrap_err().to_string(), text);
-        }
+        let unknown = UpdateStrategyType::Unrecognized("Merge".to_owned());
+        assert_eq!(
+            Strategy::try_from(&unknown).unwrap_err().to_string(),
+            "the update strategy Merge is not supported by this version of the agent"
+        );
         assert_eq!(
             Strategy::try_from(&UpdateStrategyType::default()).unwrap(),
             Strategy::Update

@@ -57,14 +57,43 @@ impl ApiError {
         self.is_not_found() && details.is_some_and(|details| details.kind == "namespaces")
     }
 
-    /// The object has changed since it was read (not: it exists already).
+    /// The object has changed since it was read (not: it exists already,
+    /// nor: its fields belong to others).
     pub(super) fn is_conflict(&self) -> bool {
         matches!(self, Self::Refused(status) if status.code == 409 && !exists(status))
+            && !self.is_field_conflict()
+    }
+
+    /// Fields to apply belong to somebody else, who is named in the text. Trying again is of no
+    /// use until somebody gives way.
+    pub(super) fn is_field_conflict(&self) -> bool {
+        self.causes()
+            .any(|(reason, _)| reason == "FieldManagerConflict")
+    }
+
+    /// Reasons and messages of what is in the way in detail.
+    pub(super) fn causes(&self) -> impl Iterator<Item = (&str, &str)> {
+        let details = match self {
+            Self::Refused(status) => status.details.as_ref(),
+            _ => None,
+        };
+        let causes = details.into_iter().flat_map(|details| &details.causes);
+        causes.map(|cause| (cause.reason.as_str(), cause.message.as_str()))
     }
 
     /// An object of this name exists.
     pub(super) fn is_already_exists(&self) -> bool {
         matches!(self, Self::Refused(status) if status.code == 409 && exists(status))
+    }
+
+    /// The caller lacks a permission.
+    pub(super) fn is_forbidden(&self) -> bool {
+        self.code() == Some(403)
+    }
+
+    /// The object is not one that the server would store.
+    pub(super) fn is_invalid(&self) -> bool {
+        matches!(self.code(), Some(400 | 422))
     }
 
     /// The server was not reached, so that further requests are of no use for now.
@@ -195,6 +224,14 @@ mod tests {
         assert!(conflict.is_conflict() && !conflict.is_already_exists());
         let exists = refused(serde_json::json!({"code": 409, "reason": "AlreadyExists"}));
         assert!(exists.is_already_exists() && !exists.is_conflict());
+        let fields = refused(serde_json::json!({
+            "code": 409, "reason": "Conflict", "details": {"causes": [{
+                "reason": "FieldManagerConflict", "field": ".spec.replicas",
+                "message": "conflict with \"kubectl\"",
+            }]},
+        }));
+        assert!(fields.is_field_conflict() && !fields.is_conflict());
+        assert!(!conflict.is_field_conflict() && !exists.is_field_conflict());
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! It watches the cluster's namespace on the hub and has one [`ManifestWork`] actor for each work
 //! there. Each state of a work goes to its actor, the newest always arriving; works that are gone,
 //! also those that went while the watch was down, have their actors stopped. After a restart it
-//! lists again and keeps the actors it has.
+//! lists again and keeps the actors it has. What it does with the records on the cluster is in
+//! `record_watch`.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,7 +20,9 @@ use kube::runtime::watcher;
 use serde::Serialize;
 use tracing::{info, warn};
 
+use super::eviction::LookAgain;
 use super::reconcile::Env;
+use super::record_watch::RecordBook;
 use super::work::{RawWork, Work};
 use super::{AgentDeps, AgentSettings, ManifestWork, SettingsChanged, WorkChanged, metrics};
 use crate::supervision::{Outbox, Snapshot, Stop, stop, tell};
@@ -27,13 +30,13 @@ use crate::watching::{Seen, watch};
 
 /// How long the actor of a work may take to end. It cancels what it does, so this is only
 /// reached when the arbiter itself is stuck.
-const STOP_LIMIT: Duration = Duration::from_secs(5);
+pub(super) const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 /// Pause before messages that did not fit are tried again.
 const FLUSH_AFTER: Duration = Duration::from_millis(50);
 
 /// Pause before a watch whose task has panicked is opened again.
-const WATCH_AGAIN_AFTER: Duration = Duration::from_secs(1);
+pub(super) const WATCH_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Replaces the settings of the agent; takes effect at once.
 #[derive(Debug, Clone, Message)]
@@ -49,6 +52,8 @@ pub struct ClusterAgentState {
     pub works: usize,
     /// Whether the works on the hub have been listed.
     pub synced: bool,
+    /// Records on the cluster whose work the hub does not have.
+    pub evictions: usize,
 }
 
 /// The actor of a work, from the side of its owner.
@@ -66,8 +71,10 @@ enum Child {
 /// The actor of one managed cluster.
 #[derive(Debug)]
 pub struct ClusterAgent {
-    deps: AgentDeps,
-    env: Arc<Env>,
+    pub(super) deps: AgentDeps,
+    pub(super) env: Arc<Env>,
+    /// Records on the cluster.
+    pub(super) book: RecordBook,
     children: HashMap<Arc<str>, Child>,
     /// States that an actor had no room for.
     outbox: Outbox<Arc<str>, WorkChanged>,
@@ -86,6 +93,7 @@ impl ClusterAgent {
         Self {
             deps,
             env,
+            book: RecordBook::default(),
             children: HashMap::new(),
             outbox: Outbox::default(),
             flushing: false,
@@ -103,7 +111,26 @@ impl ClusterAgent {
         }
     }
 
-    fn running(&self) -> impl Iterator<Item = &Addr<ManifestWork>> {
+    /// Whether the hub has this work. One whose actor is being stopped is gone.
+    pub(super) fn has_work(&self, name: &str) -> bool {
+        match self.children.get(name) {
+            Some(Child::Running(_)) => true,
+            Some(Child::Stopping { next, .. }) => next.is_some(),
+            None => false,
+        }
+    }
+
+    /// Whether the works on the hub have been listed.
+    pub(super) const fn is_synced(&self) -> bool {
+        self.synced
+    }
+
+    /// Whether nothing new may start.
+    pub(super) const fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
+    pub(super) fn running(&self) -> impl Iterator<Item = &Addr<ManifestWork>> {
         self.children.values().filter_map(|child| match child {
             Child::Running(addr) => Some(addr),
             Child::Stopping { .. } => None,
@@ -121,17 +148,20 @@ impl ClusterAgent {
                 self.flush_later(ctx);
             }
             Some(Child::Stopping { next, .. }) => *next = Some(work),
-            None => self.start_child(work),
+            None => self.start_child(work, ctx),
         }
     }
 
-    fn start_child(&mut self, work: Work) {
+    fn start_child(&mut self, work: Work, ctx: &mut Context<Self>) {
         let name = Arc::clone(&work.name);
-        let actor = ManifestWork::new(Arc::clone(&self.env), self.deps.io.clone(), work);
+        let (env, io) = (Arc::clone(&self.env), self.deps.io.clone());
+        let actor = ManifestWork::new(env, io, work, ctx.address().recipient());
         let label = format!("{}/{name}", self.deps.cluster);
         let addr = self.deps.registry.start("ManifestWork", label, actor);
-        self.children.insert(name, Child::Running(addr));
+        self.children
+            .insert(Arc::clone(&name), Child::Running(addr));
         metrics::works(&self.deps.cluster, self.children.len());
+        self.judge_record_of(&name, ctx);
     }
 
     fn stop_child(&mut self, name: Arc<str>, ctx: &mut Context<Self>) {
@@ -149,21 +179,23 @@ impl ClusterAgent {
     fn await_stop(name: Arc<str>, addr: Addr<ManifestWork>, ctx: &mut Context<Self>) {
         let stopped = async move { stop(&addr, STOP_LIMIT).await };
         ctx.spawn(
-            wrap_future::<_, Self>(stopped).map(move |in_time, actor, _| {
+            wrap_future::<_, Self>(stopped).map(move |in_time, actor, ctx| {
                 if !in_time {
                     warn!(cluster = actor.deps.cluster, work = %name, "work did not stop in time");
                 }
-                actor.child_stopped(&name);
+                actor.child_stopped(&name, ctx);
             }),
         );
     }
 
-    fn child_stopped(&mut self, name: &Arc<str>) {
+    fn child_stopped(&mut self, name: &Arc<str>, ctx: &mut Context<Self>) {
         if let Some(Child::Stopping {
             next: Some(work), ..
         }) = self.children.remove(name)
         {
-            self.start_child(work);
+            self.start_child(work, ctx);
+        } else {
+            self.judge_record_of(name, ctx);
         }
         if self.children.is_empty() {
             self.env.spoke.idle();
@@ -191,6 +223,7 @@ impl ClusterAgent {
             );
         }
         self.synced = true;
+        self.judge_all(ctx);
     }
 
     fn flush_later(&mut self, ctx: &mut Context<Self>) {
@@ -219,6 +252,7 @@ impl Actor for ClusterAgent {
             }
         }
         self.watch_works(ctx);
+        self.watch_records(ctx);
     }
 }
 
@@ -249,6 +283,7 @@ impl Supervised for ClusterAgent {
         self.listing = None;
         self.synced = false;
         self.stopping = false;
+        self.book.restarting();
     }
 }
 
@@ -285,6 +320,10 @@ impl Handler<ChangeSettings> for ClusterAgent {
             // One that has no room polls once more at its old pace.
             let _ = tell(addr, SettingsChanged);
         }
+        for addr in self.book.evictions() {
+            // One that has no room has a look before it.
+            let _ = tell(&addr, LookAgain);
+        }
     }
 }
 
@@ -296,6 +335,7 @@ impl Handler<Snapshot> for ClusterAgent {
             cluster: self.deps.cluster.clone(),
             works: self.running().count(),
             synced: self.synced,
+            evictions: self.book.evictions().len(),
         })
     }
 }
@@ -309,6 +349,7 @@ impl Handler<Stop> for ClusterAgent {
         if let Some(works) = self.works.take() {
             ctx.cancel_future(works);
         }
+        self.book.close(ctx);
         for child in self.children.values_mut() {
             if let Child::Stopping { next, .. } = child {
                 *next = None;
@@ -318,11 +359,15 @@ impl Handler<Stop> for ClusterAgent {
             Child::Running(addr) | Child::Stopping { addr, .. } => addr.clone(),
         };
         let children: Vec<_> = self.children.values().map(addr).collect();
+        let (evictions, access) = (self.book.evictions(), self.book.access());
         let stopped = async move {
             join_all(children.iter().map(|addr| stop(addr, STOP_LIMIT))).await;
+            join_all(evictions.iter().map(|addr| stop(addr, STOP_LIMIT))).await;
+            join_all(access.iter().map(|addr| stop(addr, STOP_LIMIT))).await;
         };
         Box::pin(wrap_future::<_, Self>(stopped).map(|(), actor, ctx| {
             actor.children.clear();
+            actor.book.clear();
             metrics::works(&actor.deps.cluster, 0);
             ctx.stop();
         }))

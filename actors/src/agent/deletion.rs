@@ -53,7 +53,7 @@ pub(super) async fn remove_record(
             },
         });
     }
-    applied_work::record_resources(&env.spoke, record, pending).await?;
+    applied_work::record_resources(&env.spoke, record.clone(), pending).await?;
     Ok(Progress::Waits {
         what: waits_for.unwrap_or_else(|| "objects on the managed cluster".to_owned()),
         error,

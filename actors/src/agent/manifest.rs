@@ -2,21 +2,28 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use muster_api::conditions as read;
 use muster_api::constants::MANIFEST_APPLIED;
 use muster_api::work::{AppliedManifestResourceMeta, ManifestResourceMeta};
+use muster_core::apply::server_side::{self, IgnoreFields};
 use muster_core::apply::{Desired, History};
 use muster_core::availability::is_identified;
-use muster_core::feedback::FeedbackPlan;
-use muster_core::manifest::{ManifestError, ParsedManifest};
+use muster_core::condition_rules::{EVALUATION_DEADLINE, RulePlan};
+use muster_core::conditions::ApplyFailure;
+use muster_core::executor::{self, Denial, Verb, could_escalate, verbs_to_apply};
+use muster_core::feedback::{Feedback, FeedbackPlan};
+use muster_core::manifest::{Gvk, ManifestError, ParsedManifest};
 use muster_core::manifest_config::{EffectiveConfig, find_config};
 use muster_core::ownership::{ObjectId, Owner, OwnerChange, owned_by_the_work};
 use serde_json::Value;
 
-use super::apply::{ApplyError, Strategy, apply};
+use super::access::Questions;
+use super::apply::{ApplyError, Last, Strategy, Wanted, apply, apply_on_server};
 use super::calls::ApiError;
 use super::metrics;
-use super::reconcile::Pass;
+use super::reconcile::{Pass, Plans};
 use super::rest_mapper::MapError;
 use super::spoke::Target;
 use super::status::{ManifestReport, Seen};
@@ -46,6 +53,17 @@ enum Live {
     Failed(String),
     /// Nobody looked, since it is not known where.
     Unidentified,
+}
+
+/// What is to be done with an object.
+#[derive(Debug)]
+enum Intent {
+    /// It is done for good.
+    Nothing,
+    /// It is looked at.
+    Read,
+    /// It is made what the manifest says.
+    Write(Wanted),
 }
 
 impl Pass<'_> {
@@ -105,11 +123,19 @@ impl Pass<'_> {
 
         let key = key_of(&meta);
         let config = find_config(&self.spec.manifest_configs, id_of(&meta));
-        let wanted = self.wanted(&meta, config, &key, parsed, mapping.namespaced);
+        let rights = could_escalate(id_of(&meta)).then(|| parsed.object.clone());
+        let mut wanted = self.wanted(&meta, config, &key, parsed, mapping.namespaced);
+        let mut hidden = None;
+        if let Ok(intent) = &wanted
+            && !matches!(intent, Intent::Nothing)
+        {
+            let grants = rights.filter(|_| matches!(intent, Intent::Write(..)));
+            let (allowed, unreadable) = self.executor_may(&meta, config, grants).await;
+            hidden = unreadable;
+            wanted = allowed.and(wanted);
+        }
         let (applied, live) = match (wanted, owner) {
-            (Ok(Some((strategy, desired))), Ok(owner)) => {
-                self.write(&meta, &key, strategy, &desired, owner).await
-            }
+            (Ok(Intent::Write(wanted)), Ok(owner)) => self.write(&meta, &key, wanted, owner).await,
             (Ok(_), _) => (Ok(()), None),
             (Err(error), _) => (Err(error), None),
         };
@@ -122,14 +148,117 @@ impl Pass<'_> {
             Live::NotFound => Tracked::Absent,
             Live::Failed(_) | Live::Unidentified => Tracked::Unresolved,
         };
+        let failure = applied.as_ref().err().map(ApplyError::failure);
         let applied = applied.map_err(|error| error.to_string());
-        let mut object = self.object(meta, applied, live, tracked);
-        let rules = config.condition_rules.iter();
-        object.report.rule_conditions = rules.map(|rule| rule.condition.clone()).collect();
-        object
+        let plans = self.plans(ordinal, config, gvk_of(&meta));
+        let (seen, feedback, derived) = self.read(live, hidden, &plans).await;
+        Object {
+            report: ManifestReport {
+                meta,
+                applied,
+                failure: failure.unwrap_or_default(),
+                seen,
+                feedback,
+                derived,
+                plans,
+            },
+            tracked,
+        }
     }
 
-    /// Decides whether the manifest is to be written, and how; `None` leaves the object alone.
+    /// The compiled rules of a manifest.
+    fn plans(&mut self, ordinal: usize, config: EffectiveConfig<'_>, gvk: Gvk<'_>) -> Plans {
+        if config.feedback_rules.is_empty() && config.condition_rules.is_empty() {
+            return Plans::default();
+        }
+        let compile = || Plans {
+            feedback: Arc::new(FeedbackPlan::compile(config.feedback_rules)),
+            rules: RulePlan::compile(config.condition_rules, gvk),
+        };
+        let plans = &mut self.memory.plans;
+        plans.entry(ordinal).or_insert_with(compile).clone()
+    }
+
+    /// What the rules make of an object. `hidden` is what to say in place of values that the
+    /// executor may not see.
+    async fn read(
+        &self,
+        live: Live,
+        hidden: Option<Feedback>,
+        plans: &Plans,
+    ) -> (Seen, Option<Feedback>, Option<Vec<Condition>>) {
+        let object = match live {
+            Live::Found(object) => object,
+            Live::NotFound => return (Seen::NotFound, None, None),
+            Live::Failed(error) => return (Seen::Failed(error), None, None),
+            Live::Unidentified => return (Seen::Unidentified, None, None),
+        };
+        if hidden.is_some() {
+            return (Seen::Found, hidden, None);
+        }
+        let values = plans.feedback.evaluate(&object, self.settings.feedback);
+        if !plans.feedback.is_empty() {
+            metrics::feedback_evaluated(!values.errors.is_empty());
+        }
+        let generation = self.work.generation;
+        let derived = derive_conditions(plans.rules.clone(), object, generation).await;
+        (Seen::Found, Some(values), derived)
+    }
+
+    /// Asks whether the executor of the work, if it has one, may do what applying the manifest
+    /// takes. If not, says what to report in place of values that it may not even read.
+    async fn executor_may(
+        &mut self,
+        meta: &ManifestResourceMeta,
+        config: EffectiveConfig<'_>,
+        grants: Option<Value>,
+    ) -> (Result<(), ApplyError>, Option<Feedback>) {
+        let hide = |error: String| Feedback {
+            values: Vec::new(),
+            errors: vec![error],
+        };
+        let executor = match self.executor.clone() {
+            None => return (Ok(()), None),
+            Some(Ok(executor)) => executor,
+            Some(Err(error)) => return (Err(error.into()), Some(hide(error.to_string()))),
+        };
+        let questions = Questions {
+            spoke: &self.env.spoke,
+            access: &self.env.access,
+            executor: &executor,
+            target: Target::from(meta),
+        };
+        let goes_with_work = owned_by_the_work(self.spec.delete_option.as_ref(), id_of(meta));
+        let reads = !config.feedback_rules.is_empty() || !config.condition_rules.is_empty();
+        let asked = async {
+            let mut allowed = questions.may(verbs_to_apply(goes_with_work)).await?;
+            if let (Ok(()), Some(manifest)) = (&allowed, grants) {
+                allowed = questions.may_grant(&manifest).await?;
+            }
+            let readable = match &allowed {
+                Err(Denial::Verb(Verb::Get)) => false,
+                Err(_) if reads => questions.may(&[Verb::Get]).await?.is_ok(),
+                _ => true,
+            };
+            Ok::<_, ApiError>((allowed, readable))
+        };
+        match asked.await {
+            Ok((Ok(()), _)) => (Ok(()), None),
+            Ok((Err(denial), readable)) => {
+                self.wishes.denied = true;
+                let text = executor::refusal(&executor, id_of(meta), &denial);
+                let hidden = || hide(executor::unreadable(&executor, id_of(meta)));
+                (Err(ApplyError::Denied(text)), (!readable).then(hidden))
+            }
+            Err(error) => {
+                self.failed(&error);
+                let text = error.to_string();
+                (Err(ApplyError::Review(error)), Some(hide(text)))
+            }
+        }
+    }
+
+    /// Decides whether the manifest is to be written, and how.
     fn wanted(
         &mut self,
         meta: &ManifestResourceMeta,
@@ -137,12 +266,7 @@ impl Pass<'_> {
         key: &str,
         parsed: ParsedManifest,
         namespaced: bool,
-    ) -> Result<Option<(Strategy, Desired)>, ApplyError> {
-        let ordinal = parsed.ordinal;
-        if !config.feedback_rules.is_empty() {
-            let plan = || Arc::new(FeedbackPlan::compile(config.feedback_rules));
-            self.memory.plans.entry(ordinal).or_insert_with(plan);
-        }
+    ) -> Result<Intent, ApplyError> {
         if !self.objects.insert(key.into()) {
             return Err(ApplyError::Duplicate {
                 namespace: meta.namespace.clone(),
@@ -151,16 +275,44 @@ impl Pass<'_> {
                 kind: meta.kind.clone(),
             });
         }
-        if self.is_complete(meta) {
-            return Ok(None);
-        }
-        if self.spec.executor.is_some() {
-            return Err(ApplyError::Executor);
+        if self.is_complete(meta, config.condition_rules) {
+            return Ok(Intent::Nothing);
         }
         match Strategy::try_from(config.strategy())? {
-            Strategy::ReadOnly => Ok(None),
-            strategy => Ok(Some((strategy, Desired::new(parsed, namespaced)?))),
+            Strategy::ReadOnly => Ok(Intent::Read),
+            Strategy::Update => Ok(Intent::Write(Wanted::Update(Desired::new(
+                parsed, namespaced,
+            )?))),
+            Strategy::CreateOnly => Ok(Intent::Write(Wanted::CreateOnly(Desired::new(
+                parsed, namespaced,
+            )?))),
+            Strategy::ServerSideApply => {
+                let intent = self.server_side(config, parsed, namespaced)?;
+                Ok(Intent::Write(Wanted::ServerSideApply(Box::new(intent))))
+            }
         }
+    }
+
+    /// Prepares a manifest for server-side apply.
+    fn server_side(
+        &mut self,
+        config: EffectiveConfig<'_>,
+        parsed: ParsedManifest,
+        namespaced: bool,
+    ) -> Result<server_side::Intent, ApplyError> {
+        let settings = config.update_strategy;
+        let settings = settings.and_then(|strategy| strategy.server_side_apply.clone());
+        let settings = settings.unwrap_or_default();
+        let known = self.memory.ignore_fields.get(&parsed.ordinal).cloned();
+        let ignore = match known {
+            Some(ignore) => ignore,
+            None => Arc::new(IgnoreFields::compile(&settings)?),
+        };
+        let compiled = Arc::clone(&ignore);
+        self.memory.ignore_fields.insert(parsed.ordinal, compiled);
+        Ok(server_side::Intent::new(
+            parsed, namespaced, &settings, ignore,
+        )?)
     }
 
     /// Writes the object if it needs it. Returns the object, unless that is not known.
@@ -168,19 +320,35 @@ impl Pass<'_> {
         &mut self,
         meta: &ManifestResourceMeta,
         key: &str,
-        strategy: Strategy,
-        desired: &Desired,
+        wanted: Wanted,
         owner: &Owner,
     ) -> (Result<(), ApplyError>, Option<Value>) {
         let goes_with_work = owned_by_the_work(self.spec.delete_option.as_ref(), id_of(meta));
         let owner = OwnerChange::new(owner.clone(), goes_with_work);
-        let history = match self.memory.applied.get(key) {
+        let last = self.memory.applied.get(key);
+        let history = match last.and_then(Last::update) {
             Some(last) => History::Applied(last),
             None if self.applied_before(meta) => History::AppliedBefore,
             None => History::Unapplied,
         };
         let target = Target::from(meta);
-        let outcome = apply(&self.env.spoke, target, strategy, desired, &owner, history).await;
+        let spoke = &self.env.spoke;
+        let outcome = match wanted {
+            Wanted::Update(desired) => {
+                let strategy = Strategy::Update;
+                let applied = apply(spoke, target, strategy, &desired, &owner, history).await;
+                applied.map_err(ApplyError::from)
+            }
+            Wanted::CreateOnly(desired) => {
+                let strategy = Strategy::CreateOnly;
+                let applied = apply(spoke, target, strategy, &desired, &owner, history).await;
+                applied.map_err(ApplyError::from)
+            }
+            Wanted::ServerSideApply(intent) => {
+                let last = last.and_then(Last::intent).cloned();
+                apply_on_server(spoke, target, *intent, &owner, last).await
+            }
+        };
         match outcome {
             Ok(applied) => {
                 if let Some(last) = applied.last {
@@ -191,12 +359,16 @@ impl Pass<'_> {
             Err(error) => {
                 // Whatever was written before no longer tells what the object is.
                 self.memory.applied.remove(key);
-                if error.is_not_found() && !error.is_missing_namespace() {
-                    // The path has gone, most likely with its CRD.
-                    self.env.spoke.mapper.forget(gvk_of(meta)).await;
+                if let Some(request) = error.request() {
+                    if request.is_not_found() && !request.is_missing_namespace() {
+                        // The path has gone, most likely with its CRD.
+                        self.env.spoke.mapper.forget(gvk_of(meta)).await;
+                    }
+                    if !request.is_field_conflict() {
+                        self.failed(request);
+                    }
                 }
-                self.failed(&error);
-                (Err(error.into()), None)
+                (Err(error), None)
             }
         }
     }
@@ -265,7 +437,7 @@ impl Pass<'_> {
         self.object(meta, Err(error.to_string()), live, Tracked::Unresolved)
     }
 
-    /// Puts the report together, with feedback from an object that was found.
+    /// The report of a manifest whose object was not looked at.
     fn object(
         &self,
         meta: ManifestResourceMeta,
@@ -274,17 +446,8 @@ impl Pass<'_> {
         tracked: Tracked,
     ) -> Object {
         let ordinal = usize::try_from(meta.ordinal).unwrap_or(usize::MAX);
-        let mut feedback = None;
         let seen = match live {
-            Live::Found(object) => {
-                let plan = self.memory.plans.get(&ordinal).cloned().unwrap_or_default();
-                let values = plan.evaluate(&object, self.settings.feedback);
-                if !plan.is_empty() {
-                    metrics::feedback_evaluated(!values.errors.is_empty());
-                }
-                feedback = Some((plan, values));
-                Seen::Found
-            }
+            Live::Found(_) => Seen::Found,
             Live::NotFound => Seen::NotFound,
             Live::Failed(error) => Seen::Failed(error),
             Live::Unidentified => Seen::Unidentified,
@@ -293,13 +456,36 @@ impl Pass<'_> {
             report: ManifestReport {
                 meta,
                 applied,
+                failure: ApplyFailure::default(),
                 seen,
-                feedback,
-                rule_conditions: Vec::new(),
+                feedback: None,
+                derived: None,
+                plans: self.memory.plans.get(&ordinal).cloned().unwrap_or_default(),
             },
             tracked,
         }
     }
+}
+
+/// Evaluates rules on a thread where nobody else waits: they may be hostile.
+async fn derive_conditions(
+    rules: RulePlan,
+    object: Value,
+    generation: i64,
+) -> Option<Vec<Condition>> {
+    let now = Timestamp::now();
+    if rules.is_empty() {
+        return None;
+    }
+    let plan = rules.clone();
+    let evaluation = tokio::task::spawn_blocking(move || plan.evaluate(&object, generation, now));
+    let why = match tokio::time::timeout(EVALUATION_DEADLINE, evaluation).await {
+        Ok(Ok(conditions)) => return Some(conditions),
+        Ok(Err(error)) if error.is_panic() => "the evaluation failed".to_owned(),
+        Ok(Err(_)) => return None, // the process is ending
+        Err(_) => format!("no result within {} s", EVALUATION_DEADLINE.as_secs()),
+    };
+    Some(rules.unknown(&why, generation, now))
 }
 
 fn id_of(meta: &ManifestResourceMeta) -> ObjectId<'_> {
@@ -311,8 +497,8 @@ fn id_of(meta: &ManifestResourceMeta) -> ObjectId<'_> {
     }
 }
 
-fn gvk_of(meta: &ManifestResourceMeta) -> muster_core::manifest::Gvk<'_> {
-    muster_core::manifest::Gvk {
+fn gvk_of(meta: &ManifestResourceMeta) -> Gvk<'_> {
+    Gvk {
         group: &meta.group,
         version: &meta.version,
         kind: &meta.kind,

@@ -20,12 +20,13 @@ use std::time::Duration;
 
 use actix::{
     Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, MessageResult,
-    SpawnHandle, Supervised, fut::wrap_future,
+    Recipient, SpawnHandle, Supervised, fut::wrap_future,
 };
 use serde::Serialize;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::access_watch::AccessChanged;
 use super::metrics::{self, ReconcileResult};
 use super::reconcile::{Env, Memory, Outcome, Wishes, reconcile};
 use super::work::Work;
@@ -40,11 +41,14 @@ const TYPES: BackoffPolicy = BackoffPolicy {
 };
 
 /// For objects that a finalizer holds; upstream's bounds for deletions.
-const PENDING: BackoffPolicy = BackoffPolicy {
+pub(super) const PENDING: BackoffPolicy = BackoffPolicy {
     first: Duration::from_millis(50),
     max: Duration::from_secs(60),
     reset_after: Duration::from_secs(300),
 };
+
+/// For what an executor may not do. Permissions that come sooner are seen by their watch.
+const DENIED: Duration = Duration::from_secs(muster_core::executor::RETRY_SECONDS);
 
 /// The work has a new state. Older states than the one known are ignored.
 #[derive(Debug, Message)]
@@ -55,6 +59,16 @@ pub struct WorkChanged(pub Work);
 #[derive(Debug, Clone, Copy, Message)]
 #[rtype(result = "()")]
 pub struct SettingsChanged;
+
+/// The record of the work is at this version now, or gone.
+#[derive(Debug, Clone, Copy, Message)]
+#[rtype(result = "()")]
+pub struct RecordSeen(pub Option<u64>);
+
+/// A work of the cluster has an executor.
+#[derive(Debug, Clone, Copy, Message)]
+#[rtype(result = "()")]
+pub struct ExecutorUsed;
 
 /// What the actor of a work shows of itself.
 #[derive(Debug, Clone, Serialize)]
@@ -79,10 +93,15 @@ pub struct ManifestWorkState {
 pub struct ManifestWork {
     env: Arc<Env>,
     io: Io,
+    owner: Recipient<ExecutorUsed>,
     /// The newest state known.
     work: Work,
     /// What the last pass wants remembered; with the pass while one runs.
     memory: Memory,
+    /// Where the record is by its watch.
+    record: RecordSeen,
+    /// Whether the works of an executor are told apart already.
+    has_executor: bool,
     running: bool,
     /// Something was asked for during the pass.
     again: bool,
@@ -97,12 +116,15 @@ pub struct ManifestWork {
 }
 
 impl ManifestWork {
-    pub(super) fn new(env: Arc<Env>, io: Io, work: Work) -> Self {
+    pub(super) fn new(env: Arc<Env>, io: Io, work: Work, owner: Recipient<ExecutorUsed>) -> Self {
         Self {
             env,
             io,
+            owner,
             work,
             memory: Memory::default(),
+            record: RecordSeen(None),
+            has_executor: false,
             running: false,
             again: false,
             retry: None,
@@ -141,6 +163,7 @@ impl ManifestWork {
             requests,
             types,
             pending,
+            denied,
             after,
         } = wishes;
         let mut paced = |wanted: bool, backoff: fn(&mut Self) -> &mut Backoff| {
@@ -155,6 +178,7 @@ impl ManifestWork {
             paced(requests, |actor| &mut actor.requests),
             paced(types, |actor| &mut actor.types),
             paced(pending, |actor| &mut actor.pending),
+            denied.then_some(DENIED),
         ]
         .into_iter()
         .flatten()
@@ -210,7 +234,7 @@ impl ManifestWork {
             }
         };
         let delay = self.delay(wishes);
-        if std::mem::take(&mut self.again) {
+        if std::mem::take(&mut self.again) || self.record_has_moved() {
             let pause = self.env.settings().coalesce;
             self.run_after(pause, ctx);
         } else if let Some(delay) = delay {
@@ -218,8 +242,19 @@ impl ManifestWork {
         }
     }
 
+    /// Whether others have changed the record since the last pass.
+    fn record_has_moved(&self) -> bool {
+        let RecordSeen(seen) = self.record;
+        let known = self.memory.record.as_ref();
+        known.is_some_and(|known| seen.is_some_and(|seen| seen > known.version))
+    }
+
     fn settle(&mut self, outcome: Outcome) -> Wishes {
         self.log(&outcome);
+        if outcome.has_executor && !self.has_executor {
+            // If the owner has no room the next pass says it again.
+            self.has_executor = self.owner.try_send(ExecutorUsed).is_ok();
+        }
         self.memory = outcome.memory;
         self.last_result = Some(outcome.result);
         self.last_error = outcome.error;
@@ -284,7 +319,8 @@ impl Actor for ManifestWork {
 
 impl Supervised for ManifestWork {
     fn restarting(&mut self, _: &mut Self::Context) {
-        let fresh = Self::new(Arc::clone(&self.env), self.io.clone(), self.work.clone());
+        let (env, io) = (Arc::clone(&self.env), self.io.clone());
+        let fresh = Self::new(env, io, self.work.clone(), self.owner.clone());
         *self = fresh;
     }
 }
@@ -305,6 +341,32 @@ impl Handler<SettingsChanged> for ManifestWork {
     fn handle(&mut self, _: SettingsChanged, ctx: &mut Self::Context) {
         let next = self.env.settings().first_poll();
         self.poll_after(next, ctx);
+    }
+}
+
+impl Handler<RecordSeen> for ManifestWork {
+    type Result = ();
+
+    fn handle(&mut self, seen: RecordSeen, ctx: &mut Self::Context) {
+        self.record = seen;
+        let RecordSeen(version) = seen;
+        // In a deletion it is the agent that takes the record away.
+        let lost = version.is_none() && !self.work.deleting;
+        let news = lost && (self.running || self.memory.record.is_some());
+        // A pass under way compares at its end: it may be what moved the record.
+        if news || !self.running && self.record_has_moved() {
+            self.run(ctx);
+        }
+    }
+}
+
+impl Handler<AccessChanged> for ManifestWork {
+    type Result = ();
+
+    fn handle(&mut self, _: AccessChanged, ctx: &mut Self::Context) {
+        if self.has_executor {
+            self.run(ctx);
+        }
     }
 }
 
@@ -339,6 +401,18 @@ mod tests {
     use crate::agent::{AgentDeps, AgentSettings};
     use crate::supervision::{Health, Registry};
 
+    struct Nobody;
+
+    impl Actor for Nobody {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<ExecutorUsed> for Nobody {
+        type Result = ();
+
+        fn handle(&mut self, _: ExecutorUsed, _: &mut Self::Context) {}
+    }
+
     fn actor() -> ManifestWork {
         let config = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
         let client = kube::Client::try_from(config).unwrap();
@@ -353,7 +427,13 @@ mod tests {
             registry: Registry::new(),
             health: Health::new(),
         };
-        ManifestWork::new(Arc::new(Env::new(&deps)), deps.io.clone(), work(1, 1))
+        let owner = Nobody.start().recipient();
+        ManifestWork::new(
+            Arc::new(Env::new(&deps)),
+            deps.io.clone(),
+            work(1, 1),
+            owner,
+        )
     }
 
     fn work(generation: i64, resource_version: u64) -> Work {
@@ -370,10 +450,11 @@ mod tests {
         requests: true,
         types: false,
         pending: false,
+        denied: false,
         after: None,
     };
 
-    #[tokio::test(start_paused = true)]
+    #[actix::test]
     async fn each_kind_of_trouble_has_its_own_pace_and_the_soonest_wins() {
         let mut actor = actor();
         for _ in 0..10 {
@@ -392,7 +473,7 @@ mod tests {
         );
     }
 
-    #[tokio::test(start_paused = true)]
+    #[actix::test]
     async fn a_server_that_asks_for_rest_gets_it() {
         let mut actor = actor();
         let after = Some(Duration::from_secs(7));
@@ -404,7 +485,7 @@ mod tests {
         assert!(actor.delay(throttled).unwrap() > Duration::from_secs(20));
     }
 
-    #[tokio::test(start_paused = true)]
+    #[actix::test]
     async fn a_changed_spec_forgets_failures_and_a_late_state_changes_nothing() {
         let mut actor = actor();
         for _ in 0..10 {

@@ -13,6 +13,8 @@ const STATUS_PATCHES: &str = "muster_agent_status_patches_total";
 const APPLY_WRITES: &str = "muster_agent_apply_writes_total";
 const FEEDBACK: &str = "muster_agent_feedback_evaluations_total";
 const WORKS: &str = "muster_agent_works";
+const REVIEWS: &str = "muster_agent_access_reviews_total";
+const EVICTING: &str = "muster_agent_evicting_works";
 const SPOKE_REACHABLE: &str = "muster_agent_spoke_reachable";
 
 /// Describes the metrics to the recorder; later calls do nothing.
@@ -36,6 +38,15 @@ pub(super) fn describe() {
         describe_counter!(
             FEEDBACK,
             "Looks at an object for feedback values, by result."
+        );
+        describe_counter!(
+            REVIEWS,
+            "Questions to the cluster about what executors may do, by kind and answer. Remembered \
+             answers do not count."
+        );
+        describe_gauge!(
+            EVICTING,
+            "Records of works that the hub does not have (any more), waiting for their eviction."
         );
         describe_gauge!(WORKS, "Works that the agent of a cluster handles.");
         describe_gauge!(
@@ -118,6 +129,24 @@ pub(super) fn feedback_evaluated(failed: bool) {
     counter!(FEEDBACK, "result" => if failed { "failed" } else { "ok" }).increment(1);
 }
 
+/// A question about an executor.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Review {
+    /// May it do this.
+    Access,
+    /// May it give these rights.
+    Grant,
+}
+
+pub(super) fn reviewed(review: Review, allowed: bool) {
+    let review = match review {
+        Review::Access => "access",
+        Review::Grant => "grant",
+    };
+    let answer = if allowed { "allowed" } else { "denied" };
+    counter!(REVIEWS, "review" => review, "answer" => answer).increment(1);
+}
+
 // Cardinality of the label `cluster`: the clusters in the config of this process.
 
 #[allow(clippy::cast_precision_loss, reason = "no agent has 2^52 works")]
@@ -127,4 +156,9 @@ pub(super) fn works(cluster: &str, count: usize) {
 
 pub(super) fn spoke_reachable(cluster: &str, reachable: bool) {
     gauge!(SPOKE_REACHABLE, "cluster" => cluster.to_owned()).set(f64::from(u8::from(reachable)));
+}
+
+#[allow(clippy::cast_precision_loss, reason = "no agent has 2^52 works")]
+pub(super) fn evicting(cluster: &str, count: usize) {
+    gauge!(EVICTING, "cluster" => cluster.to_owned()).set(count as f64);
 }

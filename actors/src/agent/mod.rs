@@ -11,8 +11,10 @@
 //! |---|---|
 //! | `cluster_agent` | actor: which works there are |
 //! | `manifest_work` | actor: when a work is looked at |
+//! | `record_watch`, `eviction` | its records on the cluster; actor: the end of one without a work |
+//! | `access_watch`, `access` | actor: when rights change; what executors may do |
 //! | `reconcile`, `manifest`, `apply`, `deletion` | what one look does |
-//! | `applied_work` | the record on the cluster, removal of objects |
+//! | `applied_work`, `records` | the record on the cluster, removal of objects |
 //! | `status` | from what was seen to the work's status; pure |
 //! | `hub`, `spoke`, `rest_mapper`, `calls` | requests |
 //! | `work` | a work as it is kept |
@@ -20,16 +22,21 @@
 //!
 //! What to write and what to report is decided in `muster-core`; nothing here decides twice.
 
+mod access;
+mod access_watch;
 mod applied_work;
 mod apply;
 mod calls;
 mod cluster_agent;
 mod deletion;
+mod eviction;
 mod hub;
 mod manifest;
 mod manifest_work;
 mod metrics;
 mod reconcile;
+mod record_watch;
+mod records;
 mod rest_mapper;
 mod settings;
 mod spoke;
@@ -38,8 +45,12 @@ mod status;
 mod tests;
 mod work;
 
+pub use access_watch::{AccessChanged, AccessWatch, AccessWatchState};
 pub use cluster_agent::{ChangeSettings, ClusterAgent, ClusterAgentState};
-pub use manifest_work::{ManifestWork, ManifestWorkState, SettingsChanged, WorkChanged};
+pub use eviction::{Eviction, EvictionState, LookAgain};
+pub use manifest_work::{
+    ExecutorUsed, ManifestWork, ManifestWorkState, RecordSeen, SettingsChanged, WorkChanged,
+};
 pub use settings::AgentSettings;
 pub use work::Work;
 

@@ -19,6 +19,10 @@ pub struct AgentSettings {
     /// Reconciles at the same time, over all works of the cluster. Upstream:
     /// `--workload-agent-workers`.
     pub workers: usize,
+    /// How long the record of a work that is gone from the hub, without having been deleted there,
+    /// keeps its objects. From [`AgentSettings::EVICTION_OFF`] on they are kept for ever. Upstream:
+    /// `--appliedmanifestwork-eviction-grace-period`.
+    pub eviction_grace: Duration,
 }
 
 impl Default for AgentSettings {
@@ -28,6 +32,7 @@ impl Default for AgentSettings {
             coalesce: Duration::from_millis(20),
             feedback: FeedbackLimits::default(),
             workers: 10,
+            eviction_grace: Duration::from_secs(60 * 60),
         }
     }
 }
@@ -36,6 +41,9 @@ impl Default for AgentSettings {
 const SHORTEST_POLL: Duration = Duration::from_millis(100);
 
 impl AgentSettings {
+    /// An [`AgentSettings::eviction_grace`] that means never: 100 years of 365 days, as upstream.
+    pub const EVICTION_OFF: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
     /// Time from one poll to the next.
     pub(super) fn next_poll(&self) -> Duration {
         self.poll_interval

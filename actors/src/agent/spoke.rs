@@ -6,11 +6,13 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use http::HeaderValue;
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Request;
 use muster_api::constants::DEFAULT_FIELD_MANAGER;
 use muster_api::work::{AppliedManifestResourceMeta, ManifestResourceMeta};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 
 use super::calls::{ApiError, Calls, if_found};
@@ -204,6 +206,42 @@ impl Spoke {
         self.noted(self.calls.send(request).await)
     }
 
+    /// Asks the cluster's authorizer.
+    pub(super) async fn review(
+        &self,
+        review: &SubjectAccessReview,
+    ) -> Result<SubjectAccessReview, ApiError> {
+        let requests = Request::new("/apis/authorization.k8s.io/v1/subjectaccessreviews");
+        let request = requests.create(&PostParams::default(), encoded(review)?);
+        self.noted(self.calls.send(request).await)
+    }
+
+    /// Tries in the name of another user whether an object could be created; creates nothing.
+    pub(super) async fn try_create_as(
+        &self,
+        target: Target<'_>,
+        object: &Value,
+        user: &str,
+        groups: &[String],
+    ) -> Result<(), ApiError> {
+        let params = PostParams {
+            dry_run: true,
+            ..posted()
+        };
+        let mut request = target.requests()?.create(&params, encoded(object)?)?;
+        let header = |text: &str| {
+            let named = |_| ApiError::Malformed(format!("{text:?} cannot be a user or group"));
+            HeaderValue::from_str(text).map_err(named)
+        };
+        let headers = request.headers_mut();
+        headers.insert("Impersonate-User", header(user)?);
+        for group in groups {
+            headers.append("Impersonate-Group", header(group)?);
+        }
+        let answer = self.calls.send::<IgnoredAny>(Ok(request)).await;
+        self.noted(answer).map(|_| ())
+    }
+
     /// Writes an object over the one of the resource version that it carries.
     pub(super) async fn replace(
         &self,
@@ -212,6 +250,24 @@ impl Spoke {
     ) -> Result<Value, ApiError> {
         let requests = target.requests()?;
         let request = requests.replace(target.name, &posted(), encoded(object)?);
+        self.noted(self.calls.send(request).await)
+    }
+
+    /// Applies an object by server-side apply as `manager`; creates it if there is none.
+    pub(super) async fn apply(
+        &self,
+        target: Target<'_>,
+        object: &Value,
+        manager: &str,
+        force: bool,
+    ) -> Result<Value, ApiError> {
+        let params = PatchParams {
+            field_manager: Some(manager.to_owned()),
+            force,
+            ..PatchParams::default()
+        };
+        let requests = target.requests()?;
+        let request = requests.patch(target.name, &params, &Patch::Apply(object));
         self.noted(self.calls.send(request).await)
     }
 
@@ -303,6 +359,23 @@ mod tests {
             ..TARGET
         };
         assert!(uri(system).ends_with("/system:auth-delegator"));
+    }
+
+    /// Whatever the client behind it calls itself: the server would take its user agent.
+    #[test]
+    fn writes_are_in_the_agents_name() {
+        let requests = || TARGET.requests().unwrap();
+        let patch = Patch::Merge(serde_json::json!({}));
+        for request in [
+            requests().create(&posted(), Vec::new()),
+            requests().replace("web", &posted(), Vec::new()),
+            requests().patch("web", &patched(), &patch),
+            requests().patch_subresource("status", "web", &patched(), &patch),
+        ] {
+            let request = request.unwrap();
+            let query = request.uri().query().unwrap_or_default();
+            assert!(query.contains("fieldManager=work-agent"), "{request:?}");
+        }
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! Schemas of the built-in types, derived from their Rust types.
 
+mod facts;
+
 use std::sync::LazyLock;
 
 use k8s_openapi::api;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::Value;
@@ -17,9 +20,18 @@ fn document<T: JsonSchema>() -> Value {
         .to_value()
 }
 
-/// The schema of a built-in type as a document with `$defs`. CRDs have none: their schemas are
+/// The schema of a built-in type as a document with `$defs`. CRDs have none to show: they are
 /// checked by their own rules.
 pub(crate) fn of(builtin: &Builtin) -> Option<Value> {
+    let mut document = derived(builtin).filter(|_| builtin.kind != CRD_KIND)?;
+    facts::add_types(&mut document);
+    Some(document)
+}
+
+/// The kind of the type whose objects define types.
+const CRD_KIND: &str = "CustomResourceDefinition";
+
+fn derived(builtin: &Builtin) -> Option<Value> {
     Some(match (builtin.group, builtin.kind) {
         ("", "ConfigMap") => document::<api::core::v1::ConfigMap>(),
         ("", "Endpoints") => document::<api::core::v1::Endpoints>(),
@@ -55,6 +67,7 @@ pub(crate) fn of(builtin: &Builtin) -> Option<Value> {
         ("scheduling.k8s.io", "PriorityClass") => document::<api::scheduling::v1::PriorityClass>(),
         ("coordination.k8s.io", "Lease") => document::<api::coordination::v1::Lease>(),
         ("events.k8s.io", "Event") => document::<api::events::v1::Event>(),
+        ("apiextensions.k8s.io", CRD_KIND) => document::<CustomResourceDefinition>(),
         _ => return None,
     })
 }
@@ -70,11 +83,21 @@ pub(crate) fn metadata_description(field: &str) -> String {
 
 /// The compiled schema of a built-in type.
 pub(crate) fn compiled(builtin: &Builtin) -> Option<Schema> {
-    let document = of(builtin)?;
-    let mut schema =
-        schema::compile_builtin(&document).expect("schemas of the Rust types are well-formed");
+    let mut schema = compile(derived(builtin)?);
     schema.name = Some(builtin.kind.to_owned());
     Some(schema)
+}
+
+/// The schema of every object's `metadata`.
+pub(crate) fn object_meta() -> &'static Schema {
+    static SCHEMA: LazyLock<Schema> = LazyLock::new(|| compile(document::<ObjectMeta>()));
+    &SCHEMA
+}
+
+fn compile(mut document: Value) -> Schema {
+    facts::add_types(&mut document);
+    facts::add_zeros(&mut document);
+    schema::compile_builtin(&document).expect("schemas of the Rust types are well-formed")
 }
 
 #[cfg(test)]
@@ -85,10 +108,11 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_stored_type_but_crds_has_a_schema() {
+    fn every_stored_type_has_a_schema_and_all_but_crds_show_it() {
         for builtin in BUILTINS.iter().filter(|b| !b.review) {
             let is_crd = *resource_key(builtin.group, builtin.plural) == *CRDS;
-            assert_eq!(compiled(builtin).is_none(), is_crd, "{}", builtin.kind);
+            assert!(compiled(builtin).is_some(), "{}", builtin.kind);
+            assert_eq!(of(builtin).is_none(), is_crd, "{}", builtin.kind);
         }
     }
 

@@ -13,6 +13,7 @@ mod decode;
 mod discovery;
 mod establish;
 mod http;
+mod managed;
 mod object;
 mod openapi;
 mod patch;

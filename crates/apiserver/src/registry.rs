@@ -28,7 +28,16 @@ pub(crate) enum SchemaSource {
 }
 
 impl SchemaSource {
+    /// The schema that objects are brought into shape by. CRDs have rules of their own.
     pub(crate) fn get(&self) -> Option<&Schema> {
+        match self {
+            Self::Builtin(builtin, _) if is_crd(builtin) => None,
+            _ => self.merging(),
+        }
+    }
+
+    /// The schema that says how objects merge.
+    pub(crate) fn merging(&self) -> Option<&Schema> {
         match self {
             Self::Anything => None,
             Self::Custom(schema) => Some(schema),
@@ -37,6 +46,10 @@ impl SchemaSource {
                 .as_ref(),
         }
     }
+}
+
+fn is_crd(builtin: &Builtin) -> bool {
+    builtin.kind == "CustomResourceDefinition"
 }
 
 /// The built-in types, shared by all servers of a process.

@@ -247,6 +247,16 @@ impl ApiError {
         )
     }
 
+    /// An apply would take fields from others; `causes` name them.
+    pub(crate) fn apply_conflict(message: impl Into<String>, causes: &[Value]) -> Self {
+        Self::new(
+            StatusCode::CONFLICT,
+            "Conflict",
+            message,
+            Some(json!({"causes": causes})),
+        )
+    }
+
     /// The write was based on an older object than the stored one.
     pub(crate) fn modified(subject: &Subject) -> Self {
         Self::conflict(
@@ -257,7 +267,13 @@ impl ApiError {
 
     /// Validation failed; `subject.resource` is the kind here.
     pub(crate) fn invalid(subject: &Subject, errors: &[FieldError]) -> Self {
-        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        // The same problem found twice is two causes and one text.
+        let mut texts: Vec<String> = Vec::new();
+        for text in errors.iter().map(ToString::to_string) {
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
         let text = match texts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),

@@ -56,7 +56,7 @@ pub(crate) fn write_value(out: &mut String, value: &Value, limit: usize) {
                     out.push(' ');
                 }
                 write_value(out, item, limit);
-                if out.ends_with('…') {
+                if is_cut(out, limit) {
                     return;
                 }
             }
@@ -71,13 +71,18 @@ pub(crate) fn write_value(out: &mut String, value: &Value, limit: usize) {
                 out.push_str(key);
                 out.push(':');
                 write_value(out, item, limit);
-                if out.ends_with('…') {
+                if is_cut(out, limit) {
                     return;
                 }
             }
             out.push(']');
         }
     }
+}
+
+/// Whether something was cut off; a value may itself end in the mark.
+fn is_cut(out: &str, limit: usize) -> bool {
+    out.len() >= limit && out.ends_with('…')
 }
 
 /// The longest beginning of `text` that takes at most `bytes` and ends with a whole character.
@@ -258,6 +263,7 @@ mod tests {
     fn long_values_are_cut_once_at_a_character() {
         assert_eq!(as_value(&json!(["äöü", "x", "y"]), 4), "[ä…");
         assert_eq!(as_value(&json!({"a": "12345", "b": "x"}), 8), "map[a:12…");
+        assert_eq!(as_value(&json!(["x…", "y"]), 99), "[x… y]");
     }
 
     #[test]

@@ -6,9 +6,12 @@
 pub mod applied_work;
 pub mod apply;
 pub mod availability;
+pub mod condition_rules;
 pub mod conditions;
 pub mod execute_as;
+pub mod executor;
 pub mod feedback;
+pub mod finished_works;
 mod go_format;
 pub mod jsonpath;
 pub mod manifest;

@@ -24,7 +24,9 @@ fn any_json() -> impl Strategy<Value = Value> {
             "TCP",
             "NodePort",
             "LoadBalancer",
-            "Local"
+            "Local",
+            "ServiceAccount",
+            "kubernetes.io/service-account-token",
         ])
         .prop_map(Value::from),
     ];
@@ -39,6 +41,21 @@ fn any_json() -> impl Strategy<Value = Value> {
         "clusterIP",
         "limits",
         "finalizers",
+        "kind",
+        "name",
+        "selector",
+        "template",
+        "metadata",
+        "labels",
+        "matchLabels",
+        "conversion",
+        "webhook",
+        "clientConfig",
+        "caBundle",
+        "policyTypes",
+        "ingress",
+        "default",
+        "properties",
     ]);
     leaf.prop_recursive(3, 24, 4, move |inner| {
         prop_oneof![
@@ -54,7 +71,7 @@ fn any_json() -> impl Strategy<Value = Value> {
 }
 
 /// Objects of the kinds that have rules of their own, with anything in their fields.
-fn any_object(kind: &'static str) -> impl Strategy<Value = Value> {
+fn any_object((api_version, kind): Kind) -> impl Strategy<Value = Value> {
     let field = prop::sample::select(vec![
         "spec",
         "data",
@@ -64,6 +81,14 @@ fn any_object(kind: &'static str) -> impl Strategy<Value = Value> {
         "immutable",
         "status",
         "secrets",
+        "rules",
+        "aggregationRule",
+        "subjects",
+        "roleRef",
+        "webhooks",
+        "provisioner",
+        "parameters",
+        "reclaimPolicy",
     ]);
     let metadata = proptest::collection::btree_map(
         prop::sample::select(vec![
@@ -83,7 +108,7 @@ fn any_object(kind: &'static str) -> impl Strategy<Value = Value> {
                 .into_iter()
                 .map(|(key, value)| (key.to_owned(), value)),
         );
-        object.insert("apiVersion".into(), "v1".into());
+        object.insert("apiVersion".into(), api_version.into());
         object.insert("kind".into(), kind.into());
         let mut whole: Map<_, _> = metadata
             .into_iter()
@@ -95,20 +120,51 @@ fn any_object(kind: &'static str) -> impl Strategy<Value = Value> {
     })
 }
 
+type Kind = (&'static str, &'static str);
+
+const KINDS: [Kind; 20] = [
+    ("example.io/v1", "Widget"),
+    ("v1", "Namespace"),
+    ("v1", "ConfigMap"),
+    ("v1", "Secret"),
+    ("v1", "Service"),
+    ("v1", "PersistentVolume"),
+    ("v1", "PersistentVolumeClaim"),
+    ("batch/v1", "Job"),
+    ("rbac.authorization.k8s.io/v1", "Role"),
+    ("rbac.authorization.k8s.io/v1", "ClusterRole"),
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"),
+    ("networking.k8s.io/v1", "NetworkPolicy"),
+    ("policy/v1", "PodDisruptionBudget"),
+    (
+        "admissionregistration.k8s.io/v1",
+        "ValidatingAdmissionPolicy",
+    ),
+    (
+        "admissionregistration.k8s.io/v1",
+        "ValidatingAdmissionPolicyBinding",
+    ),
+    (
+        "admissionregistration.k8s.io/v1",
+        "ValidatingWebhookConfiguration",
+    ),
+    (
+        "admissionregistration.k8s.io/v1",
+        "MutatingWebhookConfiguration",
+    ),
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+    ("storage.k8s.io/v1", "StorageClass"),
+    ("storage.k8s.io/v1", "CSIDriver"),
+];
+
 fn any_pair() -> impl Strategy<Value = (Value, Option<Value>)> {
-    prop::sample::select(vec![
-        "Widget",
-        "ConfigMap",
-        "Secret",
-        "Service",
-        "Namespace",
-    ])
-    .prop_flat_map(|kind| (any_object(kind), proptest::option::of(any_object(kind))))
+    prop::sample::select(&KINDS[..])
+        .prop_flat_map(|kind| (any_object(kind), proptest::option::of(any_object(kind))))
 }
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 2000,
+        cases: 4000,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
@@ -121,7 +177,7 @@ proptest! {
         // A Secret may contradict itself.
         let Ok(desired) = Desired::new(parsed, true) else { return Ok(()) };
         let stored = match plan_update(&desired, live.as_ref(), &owner, History::Unapplied) {
-            UpdatePlan::Create(sent) | UpdatePlan::Replace(sent) => sent,
+            UpdatePlan::Create(sent) | UpdatePlan::Replace(sent) | UpdatePlan::Recreate(sent) => sent,
             UpdatePlan::Unchanged => live.unwrap(),
         };
         for history in [

@@ -6,9 +6,11 @@ mod access;
 mod crds;
 mod deletion;
 mod discovery;
+mod jobs;
 mod objects;
 mod patches;
 mod selectors;
+mod server_side_apply;
 mod subresources;
 mod tables;
 mod watching;
@@ -26,8 +28,10 @@ pub(crate) fn stories() -> Vec<Story> {
     [
         access::stories(),
         objects::stories(),
+        jobs::stories(),
         selectors::stories(),
         patches::stories(),
+        server_side_apply::stories(),
         subresources::stories(),
         deletion::stories(),
         watching::stories(),

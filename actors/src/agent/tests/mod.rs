@@ -30,24 +30,37 @@
 //! | F13 (by poll) | `feedback::a_cluster_scoped_object_reports_too` |
 //! | S01 | `apply::create_only_creates_and_never_changes` |
 //! | S02, S03 | `apply::read_only_reads_and_never_writes` |
+//! | S05, S06, C011 | `server_side::a_conflict_costs_one_apply_a_pass_and_stops_nothing_else` |
 //! | C003, C005 | `trouble::bad_manifests_are_named_and_the_rest_is_applied` |
 //! | C007 | `apply::what_the_server_owns_is_ignored_in_a_manifest` |
+//! | C015 (idle) | `kinds::a_job_is_written_once` |
 //! | C019, C160 | `trouble::a_corrected_spec_does_not_wait_for_the_back_off` |
 //! | C084 | `deletion::nothing_is_removed_before_the_first_apply` |
 //! | C086 | `deletion::an_object_that_somebody_else_made_anew_stays` |
 //! | C087 | `deletion::an_object_of_two_works_goes_with_the_last` |
 //! | C093 | `deletion::orphaned_objects_stay` |
+//! | W35 | `rules::a_rule_says_when_a_work_is_complete` |
+//! | C016 | `rules::a_complete_job_that_its_cluster_removes_is_not_made_anew` |
 //! | C151 | `trouble::a_status_conflict_is_composed_anew` |
 //! | C154 | `feedback::secret_data_stays_on_the_cluster` |
 //!
+//! | W34, U03 | `eviction::a_record_without_a_work_goes_after_the_grace_period` |
+//! | U01, U02 | `eviction::the_record_of_another_hub_goes_and_its_objects_stay` |
+//! | U04 | `eviction::a_work_that_is_back_in_time_keeps_its_record` |
+//! | U05 | `eviction::a_century_of_grace_evicts_nothing` |
+//!
 //! W23 and W29 compare times to the second, which a paused clock does not have; the rule behind
-//! them is tested in `muster-core` (`conditions`, `feedback`). W34, W35, F12 and the other groups
-//! come with eviction, condition rules, watches and server-side apply.
+//! them is tested in `muster-core` (`conditions`, `feedback`). The rows that need an API server's own
+//! rules (executors, server-side apply) are told in `tests/stories`, as are these.
 
 mod actors;
 mod apply;
 mod deletion;
+mod eviction;
 mod feedback;
+mod kinds;
+mod rules;
+mod server_side;
 mod tap;
 mod trouble;
 
@@ -304,6 +317,15 @@ impl World {
         wanted: impl Fn(Option<&Value>) -> bool,
     ) -> Option<Value> {
         eventually(|| self.get(target), |object| wanted(object.as_ref())).await
+    }
+
+    async fn object_within(
+        &self,
+        limit: Duration,
+        target: Target<'_>,
+        wanted: impl Fn(Option<&Value>) -> bool,
+    ) -> Option<Value> {
+        eventually_within(limit, || self.get(target), |object| wanted(object.as_ref())).await
     }
 
     async fn merge(&self, target: Target<'_>, patch: Value) -> Value {

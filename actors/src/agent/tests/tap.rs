@@ -59,7 +59,7 @@ impl Tap {
     }
 
     async fn pass(&self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
-        let fault = {
+        let (fault, watch) = {
             let mut state = self.lock();
             let path = request.uri().path().to_owned();
             let fault = state
@@ -73,9 +73,13 @@ impl Tap {
             if !watch {
                 state.requests.push((request.method().clone(), path));
             }
-            fault
+            (fault, watch)
         };
         match fault {
+            // Not one of the requests that wait for an answer.
+            _ if watch && !matches!(fault, Some(Fault::Broken | Fault::Refused(..))) => {
+                Ok(self.client.send(request).await?)
+            }
             None => self.forward(request, Duration::ZERO).await,
             Some(Fault::Slow(delay)) => self.forward(request, delay).await,
             Some(Fault::Broken) => Err("connection reset by test".into()),
@@ -132,7 +136,9 @@ impl Tap {
 
     /// Forgets the requests so far.
     pub(super) fn clear(&self) {
-        self.lock().requests.clear();
+        let mut state = self.lock();
+        state.requests.clear();
+        state.most_at_once = 0;
     }
 
     /// The requests since [`Tap::clear`], watches left out.

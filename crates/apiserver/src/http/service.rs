@@ -25,7 +25,7 @@ use crate::status::{ApiError, ApiResult, NO_SUCH_PAGE};
 use crate::strategy::Part;
 use crate::table;
 use crate::verbs::call::{Answer, Call, Outcome};
-use crate::verbs::{delete, read, scale, watch, write};
+use crate::verbs::{delete, manager, read, scale, watch, write};
 
 /// Largest request body, as in the real server.
 const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
@@ -104,6 +104,7 @@ impl ApiService {
         let call = Call {
             server,
             def,
+            manager: manager::of(&parts.headers, &query),
             query,
             form,
             content_type: negotiate::content_type(&parts.headers).to_owned(),
@@ -117,6 +118,7 @@ impl ApiService {
             call.server.meter.request(verb.name(), &call.def.key);
         }
         call.check_dry_run(verb.options())?;
+        call.check_manager(verb.options())?;
         dispatch(verb, call).await
     }
 }

@@ -4,6 +4,7 @@ mod strategic;
 
 use serde_json::Value;
 
+use crate::schema::Schema;
 use crate::status::{ApiError, ApiResult};
 
 /// The kinds of patch, named by content type.
@@ -16,7 +17,7 @@ pub(crate) enum PatchKind {
 
 impl PatchKind {
     /// Custom types have no merge keys, so they take no strategic merge patch. Server-side
-    /// apply is refused with the same answer as any unknown content type.
+    /// apply is no patch in this sense and has its own verb.
     pub(crate) fn of(content_type: &str, builtin: bool) -> ApiResult<Self> {
         match content_type {
             "application/json-patch+json" => Ok(Self::Json),
@@ -73,7 +74,8 @@ impl Patch {
         }
     }
 
-    pub(crate) fn apply(&self, target: &mut Value, kind: &str) -> ApiResult<()> {
+    /// Changes `target`, whose type has this schema.
+    pub(crate) fn apply(&self, target: &mut Value, schema: Option<&Schema>) -> ApiResult<()> {
         match self {
             Self::Json(patch) => json_patch::patch(target, patch)
                 .map_err(|e| ApiError::unprocessable(&e.to_string())),
@@ -82,7 +84,7 @@ impl Patch {
                 Ok(())
             }
             Self::Strategic(patch) => {
-                strategic::apply(kind, target, patch).map_err(ApiError::bad_request)
+                strategic::apply(schema, target, patch).map_err(ApiError::bad_request)
             }
         }
     }
@@ -115,7 +117,6 @@ mod tests {
         );
         for (content_type, builtin) in [
             ("application/strategic-merge-patch+json", false),
-            ("application/apply-patch+yaml", true),
             ("application/json", true),
         ] {
             let error = PatchKind::of(content_type, builtin).unwrap_err();
@@ -137,7 +138,7 @@ mod tests {
         let test = br#"[{"op":"test","path":"/a","value":2}]"#;
         let patch = Patch::parse(PatchKind::Json, test).unwrap();
         let mut target = json!({"a": 1});
-        let error = patch.apply(&mut target, "ConfigMap").unwrap_err();
+        let error = patch.apply(&mut target, None).unwrap_err();
         assert_eq!(error.code, StatusCode::UNPROCESSABLE_ENTITY);
         assert_eq!(target, json!({"a": 1}));
     }

@@ -1,62 +1,43 @@
 //! Strategic merge patch for built-in types.
 //!
 //! Lists of objects merge by key where the type says so, others are replaced. The keys are
-//! those that the Go types carry as `patchMergeKey`, found by the list's path. Known
+//! those that the Go types carry as `patchMergeKey`; schemas of built-in types have them. Known
 //! directives: `$patch: replace|delete`, `$deleteFromPrimitiveList/…`,
 //! `$setElementOrder/…`, `$retainKeys`.
 
 use serde_json::{Map, Value, json};
 
-/// How a list merges.
-enum Merge {
-    /// By this field of its items.
-    Key(&'static str),
-    /// As a set of plain values.
-    Set,
-    /// Not at all.
-    Replace,
+use crate::schema::{Additional, PatchMerge, Schema};
+
+/// How the list of a schema merges; without a rule it is replaced.
+fn rule(schema: Option<&Schema>) -> Option<&PatchMerge> {
+    schema.and_then(|s| s.patch_merge.as_ref())
 }
 
-/// The rule for the list at a path; `path` has the field names only.
-fn rule(kind: &str, path: &[&str]) -> Merge {
-    let Some(last) = path.last() else {
-        return Merge::Replace;
-    };
-    let parent = path.len().checked_sub(2).map_or("", |at| path[at]);
-    match (*last, parent) {
-        ("finalizers", _) => Merge::Set,
-        ("podCIDRs", "spec") if kind == "Node" => Merge::Set,
-        ("ownerReferences", "metadata") => Merge::Key("uid"),
-        ("conditions", "status") => Merge::Key("type"),
-        (
-            "containers" | "initContainers" | "ephemeralContainers" | "volumes" | "resourceClaims",
-            "spec",
-        )
-        | ("env" | "imagePullSecrets", _) => Merge::Key("name"),
-        ("volumeMounts", _) => Merge::Key("mountPath"),
-        ("volumeDevices", _) => Merge::Key("devicePath"),
-        ("secrets", "") if kind == "ServiceAccount" => Merge::Key("name"),
-        ("hostAliases", "spec") | ("podIPs" | "hostIPs", "status") => Merge::Key("ip"),
-        ("topologySpreadConstraints", "spec") => Merge::Key("topologyKey"),
-        ("ports", "spec") if kind == "Service" => Merge::Key("port"),
-        ("ports", "containers" | "initContainers" | "ephemeralContainers") => {
-            Merge::Key("containerPort")
-        }
-        ("addresses", "status") if kind == "Node" => Merge::Key("type"),
-        _ => Merge::Replace,
+/// The schema of a field.
+fn field<'a>(schema: Option<&'a Schema>, name: &str) -> Option<&'a Schema> {
+    let schema = schema?;
+    match (schema.property(name), &schema.additional) {
+        (Some(property), _) => Some(property),
+        (None, Additional::Schema(child)) => Some(child),
+        _ => None,
     }
 }
 
-/// Applies a patch to an object of a built-in kind.
-pub(super) fn apply(kind: &str, target: &mut Value, patch: &Value) -> Result<(), String> {
+/// Applies a patch to an object of a built-in type with this schema.
+pub(super) fn apply(
+    schema: Option<&Schema>,
+    target: &mut Value,
+    patch: &Value,
+) -> Result<(), String> {
     let Value::Object(patch) = patch else {
         return Err("a strategic merge patch is an object".to_owned());
     };
-    merge_object(kind, &mut Vec::new(), target, patch)
+    merge_object(schema, &mut Vec::new(), target, patch)
 }
 
 fn merge_object<'a>(
-    kind: &str,
+    schema: Option<&Schema>,
     at: &mut Vec<&'a str>,
     target: &mut Value,
     patch: &'a Map<String, Value>,
@@ -99,11 +80,11 @@ fn merge_object<'a>(
             }
             Value::Object(patch) => {
                 let entry = fields.entry(name.clone()).or_insert_with(|| json!({}));
-                merge_object(kind, at, entry, patch)?;
+                merge_object(field(schema, name), at, entry, patch)?;
             }
             Value::Array(items) => {
                 let entry = fields.entry(name.clone()).or_insert_with(|| json!([]));
-                merge_list(kind, at, entry, items)?;
+                merge_list(field(schema, name), at, entry, items)?;
             }
             plain => {
                 fields.insert(name.clone(), plain.clone());
@@ -112,22 +93,18 @@ fn merge_object<'a>(
         at.pop();
     }
     for (name, order) in patch {
-        if let (Some(field), Some(order)) =
+        if let (Some(name), Some(order)) =
             (name.strip_prefix("$setElementOrder/"), order.as_array())
+            && let Some(list) = fields.get_mut(name).and_then(Value::as_array_mut)
         {
-            at.push(field);
-            let rule = rule(kind, at);
-            at.pop();
-            if let Some(list) = fields.get_mut(field).and_then(Value::as_array_mut) {
-                set_order(list, order, &rule);
-            }
+            set_order(list, order, rule(field(schema, name)));
         }
     }
     Ok(())
 }
 
 fn merge_list<'a>(
-    kind: &str,
+    schema: Option<&Schema>,
     at: &mut Vec<&'a str>,
     target: &mut Value,
     items: &'a [Value],
@@ -135,22 +112,22 @@ fn merge_list<'a>(
     let replaces = items
         .iter()
         .any(|i| i.get("$patch").is_some_and(|d| d == "replace"));
-    let rule = rule(kind, at);
     let Some(list) = target.as_array_mut().filter(|_| !replaces) else {
         let kept = items.iter().filter(|i| i.get("$patch").is_none());
         *target = Value::Array(kept.cloned().collect());
         return Ok(());
     };
-    match rule {
-        Merge::Replace => *list = items.to_vec(),
-        Merge::Set => {
+    match rule(schema) {
+        None => *list = items.to_vec(),
+        Some(PatchMerge::Set) => {
             for item in items {
                 if !list.contains(item) {
                     list.push(item.clone());
                 }
             }
         }
-        Merge::Key(key) => {
+        Some(PatchMerge::Key(key)) => {
+            let schema = schema.and_then(|s| s.items.as_deref());
             for item in items {
                 let Value::Object(patch) = item else {
                     return Err(format!("{}: list item is not an object", at.join(".")));
@@ -164,11 +141,11 @@ fn merge_list<'a>(
                     Some(found) if delete => {
                         list.remove(found);
                     }
-                    Some(found) => merge_object(kind, at, &mut list[found], patch)?,
+                    Some(found) => merge_object(schema, at, &mut list[found], patch)?,
                     None if delete => {}
                     None => {
                         let mut fresh = json!({});
-                        merge_object(kind, at, &mut fresh, patch)?;
+                        merge_object(schema, at, &mut fresh, patch)?;
                         list.push(fresh);
                     }
                 }
@@ -179,11 +156,11 @@ fn merge_list<'a>(
 }
 
 /// Brings the named items into the given order; others stay behind them in theirs.
-fn set_order(list: &mut [Value], order: &[Value], rule: &Merge) {
+fn set_order(list: &mut [Value], order: &[Value], rule: Option<&PatchMerge>) {
     let place = |item: &Value| {
         let at = match rule {
-            Merge::Key(key) => order.iter().position(|o| o.get(key) == item.get(key)),
-            Merge::Set | Merge::Replace => order.iter().position(|o| o == item),
+            Some(PatchMerge::Key(key)) => order.iter().position(|o| o.get(key) == item.get(key)),
+            Some(PatchMerge::Set) | None => order.iter().position(|o| o == item),
         };
         at.unwrap_or(usize::MAX)
     };
@@ -193,10 +170,17 @@ fn set_order(list: &mut [Value], order: &[Value], rule: &Merge) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::builtin::BUILTINS;
+    use crate::builtin_schema;
+
+    fn schema(kind: &str) -> Schema {
+        let builtin = BUILTINS.iter().find(|b| b.kind == kind).unwrap();
+        builtin_schema::compiled(builtin).unwrap()
+    }
 
     #[track_caller]
     fn check(kind: &str, mut target: Value, patch: &Value, want: &Value) {
-        apply(kind, &mut target, patch).unwrap();
+        apply(Some(&schema(kind)), &mut target, patch).unwrap();
         assert_eq!(target, *want);
     }
 
@@ -287,7 +271,7 @@ mod tests {
     fn list_items_without_their_key_are_refused() {
         let mut pod = json!({"spec": {"containers": [{"name": "a"}]}});
         let patch = json!({"spec": {"containers": [{"image": "x"}]}});
-        let error = apply("Pod", &mut pod, &patch).unwrap_err();
+        let error = apply(Some(&schema("Pod")), &mut pod, &patch).unwrap_err();
         assert!(
             error.contains("does not contain declared merge key: name"),
             "{error}"

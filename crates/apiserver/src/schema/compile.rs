@@ -7,7 +7,9 @@ use regex::Regex;
 use serde_json::{Map, Value};
 
 use super::rules::Rules;
-use super::{Additional, Bounds, Child, Counts, ListType, Schema, Type, child_path};
+use super::{
+    Additional, Bounds, Child, Counts, ListType, MapType, PatchMerge, Schema, Type, child_path,
+};
 
 /// A schema that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,6 +19,12 @@ pub(crate) struct CompileError {
     pub(crate) path: String,
     pub(crate) why: String,
 }
+
+/// How an object merges, in a schema document.
+pub(crate) const MAP_TYPE: &str = "x-kubernetes-map-type";
+
+/// The empty values of fields that are always written, in a document of a built-in type.
+pub(crate) const ZEROS: &str = "x-go-zeros";
 
 /// Compiles the `openAPIV3Schema` of a CRD.
 pub(crate) fn compile(document: &Value) -> Result<Schema, CompileError> {
@@ -84,12 +92,7 @@ impl Compiler<'_> {
                 .flatten();
             list.filter_map(|v| v.as_str().map(str::to_owned)).collect()
         };
-        let list_type = match fields.get("x-kubernetes-list-type").and_then(Value::as_str) {
-            Some("map") => ListType::Map(texts("x-kubernetes-list-map-keys")),
-            Some("set") => ListType::Set,
-            None | Some("atomic") => ListType::Atomic,
-            Some(other) => return Err(error(format!("list type {other:?} is unknown"))),
-        };
+        let list_type = list_type(fields, texts).map_err(&error)?;
         let properties = self.properties(fields, path)?;
         let additional = match fields.get("additionalProperties") {
             None | Some(Value::Bool(false)) => Additional::Nothing,
@@ -141,6 +144,9 @@ impl Compiler<'_> {
             },
             default: fields.get("default").cloned(),
             list_type,
+            map_type: map_type(fields.get(MAP_TYPE)),
+            patch_merge: patch_merge(fields),
+            zeros: zeros(fields),
             all_of: self.list(fields, "allOf", path)?,
             any_of: self.list(fields, "anyOf", path)?,
             one_of: self.list(fields, "oneOf", path)?,
@@ -188,7 +194,8 @@ impl Compiler<'_> {
             return self.schema(document, path).map(Child::new);
         };
         let name = reference.rsplit('/').next().unwrap_or_default();
-        if let Some(named) = self.named.get(name) {
+        let own_map_type = document.get(MAP_TYPE);
+        if let Some(named) = self.named.get(name).filter(|_| own_map_type.is_none()) {
             return Ok(Child(named.clone()));
         }
         let definition =
@@ -199,8 +206,13 @@ impl Compiler<'_> {
                     why: format!("reference {reference:?} leads nowhere"),
                 })?;
         let cell = Arc::new(OnceLock::new());
-        self.named.insert(name.to_owned(), cell.clone());
+        if own_map_type.is_none() {
+            self.named.insert(name.to_owned(), cell.clone());
+        }
         let mut schema = self.schema(definition, path)?;
+        if let Some(map_type) = own_map_type {
+            schema.map_type = self::map_type(Some(map_type));
+        }
         schema.name = Some(name.rsplit('.').next().unwrap_or(name).to_owned());
         // The cell is new and only filled here.
         let _ = cell.set(schema);
@@ -250,6 +262,46 @@ fn kind(fields: &Map<String, Value>) -> Result<(Type, bool), String> {
         (Some(other), None) => return Err(format!("type {other:?} is unknown")),
     };
     Ok((kind, nullable))
+}
+
+fn list_type(
+    fields: &Map<String, Value>,
+    texts: impl Fn(&str) -> Vec<String>,
+) -> Result<ListType, String> {
+    match fields.get("x-kubernetes-list-type").and_then(Value::as_str) {
+        Some("map") => Ok(ListType::Map(texts("x-kubernetes-list-map-keys"))),
+        Some("set") => Ok(ListType::Set),
+        None | Some("atomic") => Ok(ListType::Atomic),
+        Some(other) => Err(format!("list type {other:?} is unknown")),
+    }
+}
+
+fn map_type(text: Option<&Value>) -> MapType {
+    match text.and_then(Value::as_str) {
+        Some("atomic") => MapType::Atomic,
+        _ => MapType::Granular,
+    }
+}
+
+fn zeros(fields: &Map<String, Value>) -> Vec<(String, Value)> {
+    let zeros = fields.get(ZEROS).and_then(Value::as_object);
+    zeros
+        .into_iter()
+        .flatten()
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+fn patch_merge(fields: &Map<String, Value>) -> Option<PatchMerge> {
+    let text = |name: &str| fields.get(name).and_then(Value::as_str);
+    match (
+        text("x-kubernetes-patch-merge-key"),
+        text("x-kubernetes-patch-strategy"),
+    ) {
+        (Some(key), _) => Some(PatchMerge::Key(key.to_owned())),
+        (None, Some("merge")) => Some(PatchMerge::Set),
+        _ => None,
+    }
 }
 
 fn bounds(fields: &Map<String, Value>) -> Bounds {

@@ -4,8 +4,17 @@ use serde_json::Value;
 
 use super::{Additional, Schema};
 
+/// What to do about nulls where null is not allowed and nothing is the default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nulls {
+    /// They count as absent.
+    Drop,
+    /// They stay, for validation to refuse. So it is with objects that are applied.
+    Keep,
+}
+
 /// Sets absent fields to their defaults, at any depth, inside defaults too.
-pub(crate) fn apply_defaults(schema: &Schema, value: &mut Value) {
+pub(crate) fn apply_defaults(schema: &Schema, value: &mut Value, nulls: Nulls) {
     match value {
         Value::Object(fields) => {
             for (name, property) in &schema.properties {
@@ -18,19 +27,21 @@ pub(crate) fn apply_defaults(schema: &Schema, value: &mut Value) {
                         Some(default) => {
                             fields.insert(name.clone(), default.clone());
                         }
+                        None if nulls == Nulls::Keep => {}
                         None => {
                             fields.remove(name);
                         }
                     }
                 }
                 if let Some(field) = fields.get_mut(name) {
-                    apply_defaults(property, field);
+                    apply_defaults(property, field, nulls);
                 }
             }
             if let Additional::Schema(additional) = &schema.additional {
                 fields.retain(|name, value| {
                     schema.property(name).is_some()
                         || !value.is_null()
+                        || nulls == Nulls::Keep
                         || additional.nullable
                         || additional.default.is_some()
                 });
@@ -42,7 +53,7 @@ pub(crate) fn apply_defaults(schema: &Schema, value: &mut Value) {
                         {
                             *field = default.clone();
                         }
-                        apply_defaults(additional, field);
+                        apply_defaults(additional, field, nulls);
                     }
                 }
             }
@@ -50,7 +61,7 @@ pub(crate) fn apply_defaults(schema: &Schema, value: &mut Value) {
         Value::Array(items) => {
             if let Some(schema) = &schema.items {
                 for item in items {
-                    apply_defaults(schema, item);
+                    apply_defaults(schema, item, nulls);
                 }
             }
         }
@@ -76,7 +87,7 @@ mod tests {
         }}))
         .unwrap();
         let mut value = json!({"a": null, "n": null, "list": [{}, {"d": false}], "map": {"k": {}, "gone": null}, "absent": null});
-        apply_defaults(&schema, &mut value);
+        apply_defaults(&schema, &mut value, Nulls::Drop);
         assert_eq!(
             value,
             json!({

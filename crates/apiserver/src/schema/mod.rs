@@ -16,9 +16,9 @@ use std::sync::{Arc, OnceLock};
 use regex::Regex;
 use serde_json::Value;
 
-pub(crate) use compile::{CompileError, compile, compile_builtin};
-pub(crate) use defaulting::apply_defaults;
-pub(crate) use pruning::prune;
+pub(crate) use compile::{CompileError, MAP_TYPE, ZEROS, compile, compile_builtin};
+pub(crate) use defaulting::{Nulls, apply_defaults};
+pub(crate) use pruning::{add_nulls, drop_empty, prune};
 pub(crate) use validate::{type_problem, validate};
 
 /// The type of a value.
@@ -44,6 +44,25 @@ pub(crate) enum ListType {
     Set,
     /// By these fields.
     Map(Vec<String>),
+}
+
+/// How an object merges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum MapType {
+    /// Field by field.
+    #[default]
+    Granular,
+    /// As a whole.
+    Atomic,
+}
+
+/// How a strategic merge patch changes a list, where the type says more than "replace".
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PatchMerge {
+    /// Item by item, told apart by this field.
+    Key(String),
+    /// As a set of plain values.
+    Set,
 }
 
 /// What an object may hold beside its properties.
@@ -121,6 +140,10 @@ pub(crate) struct Schema {
     pub(crate) property_count: Counts,
     pub(crate) default: Option<Value>,
     pub(crate) list_type: ListType,
+    pub(crate) map_type: MapType,
+    pub(crate) patch_merge: Option<PatchMerge>,
+    /// Fields that Go writes even when they are empty, with their empty values.
+    pub(crate) zeros: Vec<(String, Value)>,
     pub(crate) all_of: Vec<Child>,
     pub(crate) any_of: Vec<Child>,
     pub(crate) one_of: Vec<Child>,

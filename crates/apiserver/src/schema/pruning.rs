@@ -14,6 +14,65 @@ pub(crate) fn prune(schema: &Schema, value: &mut Value, root: bool) -> Vec<Strin
     unknown
 }
 
+/// Removes empty lists and maps that Go's `omitempty` never writes.
+pub(crate) fn drop_empty(schema: &Schema, value: &mut Value) {
+    match value {
+        Value::Object(fields) => fields.retain(|name, value| {
+            let child = match (schema.property(name), &schema.additional) {
+                (Some(property), _) => property,
+                (None, Additional::Schema(child)) => child,
+                _ => return true,
+            };
+            drop_empty(child, value);
+            // The keys of a free map stay, and so does what is written even when it is empty.
+            let optional = schema.property(name).is_some()
+                && !schema.zeros.iter().any(|(zero, _)| zero == name);
+            let empty = match value {
+                Value::Array(items) => items.is_empty(),
+                Value::Object(fields) => {
+                    fields.is_empty() && matches!(child.additional, Additional::Schema(_))
+                }
+                _ => false,
+            };
+            !(optional && empty)
+        }),
+        Value::Array(items) => {
+            if let Some(schema) = &schema.items {
+                for item in items {
+                    drop_empty(schema, item);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Adds the fields that Go writes as `null` while they are unset: the times of conditions.
+pub(crate) fn add_nulls(schema: &Schema, value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, zero) in &schema.zeros {
+                if zero.is_null() && !fields.contains_key(name) {
+                    fields.insert(name.clone(), Value::Null);
+                }
+            }
+            for (name, value) in fields {
+                if let Some(property) = schema.property(name) {
+                    add_nulls(property, value);
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(schema) = &schema.items {
+                for item in items {
+                    add_nulls(schema, item);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
 fn walk(schema: &Schema, value: &mut Value, path: &str, object: bool, unknown: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
@@ -57,6 +116,29 @@ mod tests {
     use super::super::compile;
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn empty_lists_and_free_maps_go_unless_they_are_always_written() {
+        let schema = compile(
+            &json!({"type": "object", "x-go-zeros": {"rules": null}, "properties": {
+                "rules": {"type": "array", "items": {"type": "string"}},
+                "args": {"type": "array", "items": {"type": "string"}},
+                "data": {"type": "object", "additionalProperties": {"type": "string"}},
+                "emptyDir": {"type": "object", "properties": {"medium": {"type": "string"}}},
+                "extra": {"type": "object", "additionalProperties": {
+                    "type": "array", "items": {"type": "string"}}},
+            }}),
+        )
+        .unwrap();
+        let mut value = json!({
+            "rules": [], "args": [], "data": {}, "emptyDir": {}, "extra": {"scopes": []},
+        });
+        drop_empty(&schema, &mut value);
+        assert_eq!(
+            value,
+            json!({"rules": [], "emptyDir": {}, "extra": {"scopes": []}})
+        );
+    }
 
     #[test]
     fn unknown_fields_go_and_are_named() {

@@ -45,7 +45,23 @@ pub(crate) fn prune_metadata(object: &mut Value) -> Vec<String> {
         }
         known
     });
+    drop_empty(object);
     unknown
+}
+
+/// Removes empty lists and maps, which Go's `omitempty` never writes.
+fn drop_empty(object: &mut Value) {
+    for emptied in ["finalizers", "ownerReferences", "labels", "annotations"] {
+        let empty = object
+            .pointer(&format!("/metadata/{emptied}"))
+            .is_some_and(|v| {
+                v.as_array().is_some_and(Vec::is_empty)
+                    || v.as_object().is_some_and(serde_json::Map::is_empty)
+            });
+        if empty {
+            object::set_meta(object, emptied, Value::Null);
+        }
+    }
 }
 
 /// Gives a new object its identity.
@@ -54,8 +70,6 @@ pub(crate) fn prepare_create_metadata(def: &ResourceDef, object: &mut Value) {
     for field in SERVER_FIELDS {
         metadata.remove(field);
     }
-    // Differs from the real server: field managers are not tracked.
-    metadata.remove("managedFields");
     object::drop_nulls(object.get_mut("metadata").expect("made by metadata_mut"));
     object::set_meta(object, "uid", json!(object::new_uid()));
     object::set_meta(object, "creationTimestamp", json!(object::now()));
@@ -66,7 +80,7 @@ pub(crate) fn prepare_create_metadata(def: &ResourceDef, object: &mut Value) {
 
 /// Keeps an object's identity through an update.
 pub(crate) fn prepare_update_metadata(old: &Value, new: &mut Value) {
-    object::metadata_mut(new).remove("managedFields");
+    object::metadata_mut(new);
     object::drop_nulls(new.get_mut("metadata").expect("made by metadata_mut"));
     for field in [
         "uid",
@@ -87,15 +101,5 @@ pub(crate) fn prepare_update_metadata(old: &Value, new: &mut Value) {
     {
         object::set_meta(new, "generateName", generate_name);
     }
-    for emptied in ["finalizers", "ownerReferences", "labels", "annotations"] {
-        let empty = new
-            .pointer(&format!("/metadata/{emptied}"))
-            .is_some_and(|v| {
-                v.as_array().is_some_and(Vec::is_empty)
-                    || v.as_object().is_some_and(serde_json::Map::is_empty)
-            });
-        if empty {
-            object::set_meta(new, emptied, Value::Null);
-        }
-    }
+    drop_empty(new);
 }

@@ -3,6 +3,7 @@
 mod access;
 mod defaults;
 mod initial;
+mod job;
 mod metadata;
 mod rules;
 
@@ -14,8 +15,9 @@ use crate::crd;
 use crate::decode;
 use crate::object;
 use crate::registry::{ResourceDef, VersionDef};
-use crate::schema;
+use crate::schema::{self, Nulls};
 use crate::status::{ApiResult, FieldError};
+use crate::verbs::apply;
 use crate::verbs::call::Call;
 
 /// Which part of an object a write is for.
@@ -37,6 +39,7 @@ pub(crate) fn prepare_create(def: &ResourceDef, version: &VersionDef, object: &m
     }
     if def.builtin.is_some() {
         initial::set(def, object);
+        defaults::set_late(def, object);
     }
 }
 
@@ -55,8 +58,12 @@ pub(crate) fn prepare_update(
             let status = new.get("status").cloned();
             let revision = new.pointer("/metadata/resourceVersion").cloned();
             let uid = new.pointer("/metadata/uid").cloned();
+            let metadata = new["metadata"].take();
             *new = old.clone();
             set_field(new, "status", status);
+            if def.builtin.is_some() {
+                keep_metadata(def, old, new, metadata);
+            }
             object::set_meta(new, "resourceVersion", revision.unwrap_or_default());
             if let Some(uid) = uid {
                 object::set_meta(new, "uid", uid);
@@ -65,9 +72,25 @@ pub(crate) fn prepare_update(
         Part::Finalize => copy_field(old, new, "status"),
     }
     prepare_update_metadata(old, new);
+    if def.builtin.is_some() {
+        defaults::set_late(def, new);
+    }
     if part != Part::Status && def.counts_generation() && spec_changed(def, old, new) {
         object::set_meta(new, "generation", (object::generation(old) + 1).into());
     }
+}
+
+/// Takes the metadata that was sent with a status of a built-in type, which counts, except for
+/// what the type keeps.
+fn keep_metadata(def: &ResourceDef, old: &Value, new: &mut Value, sent: Value) {
+    set_field(new, "metadata", Some(sent));
+    let kept = match def.kind.as_str() {
+        "Deployment" => "labels",
+        "Pod" => "ownerReferences",
+        _ => return,
+    };
+    let value = old.pointer(&format!("/metadata/{kept}")).cloned();
+    object::set_meta(new, kept, value.unwrap_or_default());
 }
 
 fn copy_field(old: &Value, new: &mut Value, field: &str) {
@@ -132,10 +155,22 @@ pub(crate) fn shape(call: &Call, object: &mut Value) -> ApiResult<Vec<String>> {
             return Err(decode::cannot_be_handled(call, &problem));
         }
         unknown.extend(schema::prune(schema, object, true));
+        // An empty list of managers asks to forget them; metadata is pruned on its own.
+        let metadata = object["metadata"].take();
+        schema::drop_empty(schema, object);
+        object["metadata"] = metadata;
+        if let (Some(schema), Some(status)) = (schema.property("status"), object.get_mut("status"))
+        {
+            schema::add_nulls(schema, status);
+        }
         defaults::set(def, object);
     } else {
         unknown.extend(schema::prune(schema, object, true));
-        schema::apply_defaults(schema, object);
+        let nulls = match call.content_type.as_str() {
+            apply::CONTENT_TYPE => Nulls::Keep,
+            _ => Nulls::Drop,
+        };
+        schema::apply_defaults(schema, object, nulls);
     }
     Ok(unknown)
 }

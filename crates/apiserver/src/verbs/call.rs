@@ -26,6 +26,8 @@ pub(crate) struct Call {
     pub(crate) form: Form,
     pub(crate) content_type: String,
     pub(crate) body: Bytes,
+    /// Who writes, as far as field management goes.
+    pub(crate) manager: String,
     /// Who asks, after impersonation.
     pub(crate) user: Arc<UserInfo>,
     /// The request appears in the statistics.

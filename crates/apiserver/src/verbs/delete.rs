@@ -150,6 +150,7 @@ pub(crate) async fn delete_as_server(
         form: Form::Object,
         content_type: String::new(),
         body: Bytes::new(),
+        manager: String::new(),
         user: Arc::new(UserInfo::server()),
         counted: false,
     };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::apply;
 use super::call::{Answer, Call, Outcome};
 use super::write::{Written, update_object};
 use crate::object;
@@ -24,14 +25,35 @@ pub(crate) async fn change(call: &Call, is_patch: bool) -> ApiResult<Outcome> {
     let paths = paths(call)?;
     let current = call.stored()?;
     let mut scale = view(paths, &current.value());
+    if is_patch && call.content_type == apply::CONTENT_TYPE {
+        return apply_scale(call, paths).await;
+    }
     if is_patch {
         let kind = PatchKind::of(&call.content_type, true)?;
-        Patch::parse(kind, &call.body)?.apply(&mut scale, "Scale")?;
+        Patch::parse(kind, &call.body)?.apply(&mut scale, None)?;
     } else {
         scale = crate::decode::body(call)?;
     }
     let written = set_replicas(call, paths, &current, &scale).await?;
-    if let Written::Stored(stored) = &written {
+    finish(call, paths, &written).await
+}
+
+/// Applies a Scale as an object of the request's type that has nothing but its replicas.
+async fn apply_scale(call: &Call, paths: &Scale) -> ApiResult<Outcome> {
+    let (scale, _) = apply::parse(&call.body)?;
+    apply::check_type(&scale, "autoscaling/v1", "Scale")?;
+    let replicas = replicas(&scale)?;
+    let mut applied = json!({
+        "apiVersion": call.api_version(), "kind": call.def.kind,
+        "metadata": scale.get("metadata").cloned().unwrap_or_default(),
+    });
+    set_path(&mut applied, &paths.spec_replicas, json!(replicas));
+    let (written, _) = apply::apply_object(call, Part::Main, &applied).await?;
+    finish(call, paths, &written).await
+}
+
+async fn finish(call: &Call, paths: &Scale, written: &Written) -> ApiResult<Outcome> {
+    if let Written::Stored(stored) = written {
         call.server.after_write(&call.def, stored).await?;
     }
     Ok(Answer::Value(StatusCode::OK, view(paths, &written.value())).into())
@@ -57,6 +79,21 @@ async fn set_replicas(
             call.name()
         )));
     }
+    let replicas = replicas(scale)?;
+    let mut new = current.value();
+    new["apiVersion"] = json!(call.api_version());
+    for field in ["resourceVersion", "uid"] {
+        let given = object::meta_str(scale, field);
+        if !given.is_empty() {
+            object::set_meta(&mut new, field, json!(given));
+        }
+    }
+    set_path(&mut new, &paths.spec_replicas, json!(replicas));
+    update_object(call, Part::Main, current, new).await
+}
+
+/// The replicas that a Scale asks for.
+fn replicas(scale: &Value) -> ApiResult<i64> {
     let replicas = match scale.pointer("/spec/replicas") {
         None => 0,
         Some(value) => value.as_i64().ok_or_else(|| {
@@ -68,7 +105,7 @@ async fn set_replicas(
     };
     if replicas < 0 {
         return Err(ApiError::invalid(
-            &Subject::new("autoscaling", "Scale", name),
+            &Subject::new("autoscaling", "Scale", object::meta_str(scale, "name")),
             &[FieldError::invalid(
                 "spec.replicas",
                 &json!(replicas),
@@ -76,16 +113,7 @@ async fn set_replicas(
             )],
         ));
     }
-    let mut new = current.value();
-    new["apiVersion"] = json!(call.api_version());
-    for field in ["resourceVersion", "uid"] {
-        let given = object::meta_str(scale, field);
-        if !given.is_empty() {
-            object::set_meta(&mut new, field, json!(given));
-        }
-    }
-    set_path(&mut new, &paths.spec_replicas, json!(replicas));
-    update_object(call, Part::Main, current, new).await
+    Ok(replicas)
 }
 
 fn set_path(object: &mut Value, path: &str, value: Value) {

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::apply;
 use super::call::{Answer, Call, Outcome};
 use crate::admission::Operation;
 use crate::authz;
 use crate::decode::{self, FieldValidation};
+use crate::managed;
 use crate::object;
 use crate::patch::{self, PatchKind};
 use crate::status::{ApiError, ApiResult, FieldError};
@@ -54,6 +56,7 @@ pub(crate) async fn create(call: &Call) -> ApiResult<Outcome> {
         return Ok(authz::review::answer(call, decoded.object)?.into());
     }
     set_namespace(call, &mut decoded.object)?;
+    call.tracker().update(None, &mut decoded.object);
     let generate = object::meta_str(&decoded.object, "name").is_empty()
         && !object::meta_str(&decoded.object, "generateName").is_empty();
     let mut attempts = if generate { GENERATE_NAME_ATTEMPTS } else { 1 };
@@ -64,24 +67,10 @@ pub(crate) async fn create(call: &Call) -> ApiResult<Outcome> {
             other => break other?,
         }
     };
-    if let Written::Stored(stored) = &written {
-        call.server.after_write(&call.def, stored).await?;
-        // A CRD's status is set by the server in the same request.
-        let fresh = call.server.store.get(&call.def.key, &stored.key);
-        let answer = Answer::Object(StatusCode::CREATED, fresh.unwrap_or_else(|| stored.clone()));
-        return Ok(Outcome {
-            answer,
-            warnings: decoded.warnings,
-        });
-    }
-    Ok(Outcome {
-        answer: written.answer(StatusCode::CREATED),
-        warnings: decoded.warnings,
-    })
+    finish(call, written, StatusCode::CREATED, decoded.warnings).await
 }
 
-fn set_namespace(call: &Call, object: &mut Value) -> ApiResult<()> {
-    let given = object::meta_str(object, "namespace").to_owned();
+pub(super) fn set_namespace(call: &Call, object: &mut Value) -> ApiResult<()> {
     if !call.def.namespaced {
         object::set_meta(object, "namespace", Value::Null);
         return Ok(());
@@ -91,16 +80,24 @@ fn set_namespace(call: &Call, object: &mut Value) -> ApiResult<()> {
             "the server does not allow this method on the requested resource",
         ));
     };
-    if !given.is_empty() && given != *namespace {
-        return Err(ApiError::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
-    }
+    check_namespace_of(call, object)?;
     object::set_meta(object, "namespace", json!(namespace));
     Ok(())
 }
 
-async fn create_object(call: &Call, mut object: Value) -> ApiResult<Written> {
+/// An object cannot be of another namespace than the request.
+pub(super) fn check_namespace_of(call: &Call, object: &Value) -> ApiResult<()> {
+    let given = object::meta_str(object, "namespace");
+    if call.def.namespaced && !given.is_empty() && given != call.namespace() {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    Ok(())
+}
+
+/// Stores a new object, which has its managers, unless there is one of its name.
+pub(super) async fn create_object(call: &Call, mut object: Value) -> ApiResult<Written> {
     if object::meta_str(&object, "name").is_empty() {
         let prefix = object::meta_str(&object, "generateName");
         if !prefix.is_empty() {
@@ -177,10 +174,10 @@ pub(crate) async fn update(call: &Call, part: Part) -> ApiResult<Outcome> {
     object::set_meta(&mut decoded.object, "namespace", json!(call.path.namespace));
     let current = call.stored()?;
     let written = update_object(call, part, &current, decoded.object).await?;
-    finish(call, written, decoded.warnings).await
+    finish(call, written, StatusCode::OK, decoded.warnings).await
 }
 
-fn check_name(call: &Call, object: &Value) -> ApiResult<()> {
+pub(super) fn check_name(call: &Call, object: &Value) -> ApiResult<()> {
     let name = object::meta_str(object, "name");
     if name.is_empty() {
         return Err(ApiError::bad_request(format!(
@@ -205,6 +202,9 @@ fn check_name(call: &Call, object: &Value) -> ApiResult<()> {
 }
 
 pub(crate) async fn patch(call: &Call, part: Part) -> ApiResult<Outcome> {
+    if call.content_type == apply::CONTENT_TYPE {
+        return apply::apply(call, part).await;
+    }
     let kind = PatchKind::of(&call.content_type, call.def.builtin.is_some())?;
     let patch = patch::Patch::parse(kind, &call.body)?;
     let mode = FieldValidation::of(call)?;
@@ -215,7 +215,7 @@ pub(crate) async fn patch(call: &Call, part: Part) -> ApiResult<Outcome> {
         let mut target = current.value();
         target["apiVersion"] = json!(call.api_version());
         let base = target.clone();
-        patch.apply(&mut target, &call.def.kind)?;
+        patch.apply(&mut target, call.version().schema.merging())?;
         if target == base {
             return Ok(Answer::Object(StatusCode::OK, current).into());
         }
@@ -224,13 +224,13 @@ pub(crate) async fn patch(call: &Call, part: Part) -> ApiResult<Outcome> {
         let decoded = decode::object(call, target, mode)?;
         match update_object(call, part, &current, decoded.object).await {
             Err(error) if error.reason == "Conflict" && attempts > 0 && !patch.sets_revision() => {}
-            other => return finish(call, other?, decoded.warnings).await,
+            other => return finish(call, other?, StatusCode::OK, decoded.warnings).await,
         }
     }
 }
 
 /// A patch cannot give an object another identity.
-fn check_uid(call: &Call, current: &Stored, target: &Value) -> ApiResult<()> {
+pub(super) fn check_uid(call: &Call, current: &Stored, target: &Value) -> ApiResult<()> {
     let uid = object::meta_str(target, "uid");
     if uid.is_empty() || uid == current.uid {
         return Ok(());
@@ -239,7 +239,13 @@ fn check_uid(call: &Call, current: &Stored, target: &Value) -> ApiResult<()> {
     Err(ApiError::invalid(&call.kind_subject(call.name()), &[error]))
 }
 
-async fn finish(call: &Call, written: Written, warnings: Vec<String>) -> ApiResult<Outcome> {
+/// Lets the server act on a write, and gives the answer.
+pub(super) async fn finish(
+    call: &Call,
+    written: Written,
+    code: StatusCode,
+    warnings: Vec<String>,
+) -> ApiResult<Outcome> {
     let mut answer = written;
     if let Written::Stored(stored) | Written::Gone(stored, _) = &answer {
         call.server.after_write(&call.def, stored).await?;
@@ -247,17 +253,32 @@ async fn finish(call: &Call, written: Written, warnings: Vec<String>) -> ApiResu
             && &*call.def.key == crate::builtin::CRDS
             && let Some(fresh) = call.server.store.get(&call.def.key, &stored.key)
         {
+            // A CRD's status is set by the server in the same request.
             answer = Written::Stored(fresh);
         }
     }
     Ok(Outcome {
-        answer: answer.answer(StatusCode::OK),
+        answer: answer.answer(code),
         warnings,
     })
 }
 
-/// Brings `new` through the rules of its type and stores it over `current`.
-pub(crate) async fn update_object(
+/// Records who has changed what, and stores `new` over `current`.
+pub(super) async fn update_object(
+    call: &Call,
+    part: Part,
+    current: &Arc<Stored>,
+    mut new: Value,
+) -> ApiResult<Written> {
+    let mut old = current.value();
+    old["apiVersion"] = json!(call.api_version());
+    call.tracker().update(Some(&old), &mut new);
+    change_object(call, part, current, new).await
+}
+
+/// Brings `new`, which has its managers, through the rules of its type and stores it over
+/// `current`.
+pub(super) async fn change_object(
     call: &Call,
     part: Part,
     current: &Arc<Stored>,
@@ -268,12 +289,15 @@ pub(crate) async fn update_object(
     old["apiVersion"] = json!(call.api_version());
     check_preconditions(call, current, &new)?;
     authz::escalation::check(call, &new, Some(&old))?;
+    let managers = managed::take(&mut new);
     strategy::prepare_update(&call.def, call.version(), part, &old, &mut new);
+    managed::put(&mut new, managers);
     object::set_meta(
         &mut new,
         "resourceVersion",
         json!(current.revision.to_string()),
     );
+    managed::keep_times(&old, &mut new);
     let mut errors = Vec::new();
     validation::validate_metadata(&new, call.def.name_rule, &mut errors);
     validation::validate_metadata_update(&old, &new, &mut errors);

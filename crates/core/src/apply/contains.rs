@@ -54,12 +54,6 @@ fn contains_as(live: Option<&Value>, desired: &Value, quantity: bool) -> bool {
     }
 }
 
-/// Whether two maps of texts hold the same; one that is not there is empty.
-pub(super) fn same_entries(live: Option<&Value>, desired: Option<&Value>) -> bool {
-    let entries = |value: Option<&Value>| value.and_then(Value::as_object).cloned();
-    entries(live).unwrap_or_default() == entries(desired).unwrap_or_default()
-}
-
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -69,7 +63,8 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-fn same_number(live: &Number, desired: &Number) -> bool {
+/// Whether two numbers have the same value, however they are written.
+pub(super) fn same_number(live: &Number, desired: &Number) -> bool {
     match (live.into(), desired.into()) {
         (Numeric::Integer(live), Numeric::Integer(desired)) => live == desired,
         _ => live.as_f64() == desired.as_f64(),

@@ -53,7 +53,8 @@ pub fn strip_creation_timestamps(manifest: &mut Value) {
     strip_empty(manifest);
 }
 
-fn strip_empty(value: &mut Value) {
+/// Removes empty creation times at any depth.
+pub(super) fn strip_empty(value: &mut Value) {
     match value {
         Value::Object(entries) => {
             for (key, value) in entries {

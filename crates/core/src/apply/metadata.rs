@@ -19,12 +19,17 @@ const SERVER_FIELDS: [&str; 9] = [
     "generateName",
 ];
 
-/// Removes what a manifest has no say in: fields of the server, and owner references, which are
-/// the agent's business.
-pub(super) fn strip(metadata: &mut Map<String, Value>) {
+/// Removes the fields that the server fills in.
+pub(super) fn strip_server_fields(metadata: &mut Map<String, Value>) {
     for field in SERVER_FIELDS {
         metadata.remove(field);
     }
+}
+
+/// Removes what a manifest has no say in: fields of the server, and owner references, which are
+/// the agent's business.
+pub(super) fn strip(metadata: &mut Map<String, Value>) {
+    strip_server_fields(metadata);
     metadata.remove("ownerReferences");
     // A key that is both set and removed is removed; otherwise each pass would do the other half.
     for field in ["labels", "annotations"] {
@@ -82,6 +87,30 @@ pub(super) fn merge(
             .map(|(field, value)| (field.to_owned(), value)),
     );
     Some(merged)
+}
+
+/// The metadata to create an object anew with: as for any other, with the labels, annotations and
+/// owners that the live one has. Finalizers are not taken along: those who set them have let go of
+/// the object by the time it is gone.
+pub(super) fn for_recreate(
+    live: &Map<String, Value>,
+    desired: &Map<String, Value>,
+    owner: &OwnerChange,
+) -> Map<String, Value> {
+    let mut metadata = desired.clone();
+    for field in ["labels", "annotations"] {
+        let entries = merge_keys(live.get(field), desired.get(field)).map(Value::Object);
+        match entries.as_ref().or(live.get(field)) {
+            Some(entries) => metadata.insert(field.into(), entries.clone()),
+            None => metadata.remove(field),
+        };
+    }
+    let known = references(live);
+    let owners = owner.merge(&known).unwrap_or(known);
+    if !owners.is_empty() {
+        metadata.insert("ownerReferences".into(), json!(owners));
+    }
+    metadata
 }
 
 /// The metadata of a live object as an update carries it: with its resource version, which

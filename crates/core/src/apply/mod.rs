@@ -7,13 +7,19 @@
 //! manifest in anything outside metadata and status, so that server defaults cause an update on
 //! every pass. Here an update is sent if the manifest changed since it was applied, or if the
 //! live object lacks something that the manifest asks for. A field that somebody adds and the
-//! manifest does not mention therefore stays.
+//! manifest does not mention therefore stays, unless the kind's rule says that it is the
+//! manifest's. Where nothing but metadata is missing (a label, an owner), the content is sent back
+//! as it is; upstream sends the manifest's, which resets what was tuned on the cluster.
 
 mod contains;
 mod hash;
 mod kinds;
 mod metadata;
 mod order;
+mod same;
+pub mod server_side;
+
+use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -23,7 +29,7 @@ pub use order::{apply_order, kind_rank};
 
 use crate::manifest::ParsedManifest;
 use crate::ownership::OwnerChange;
-use kinds::Content;
+use kinds::{Object, Rule};
 
 /// Why a manifest cannot be made ready to be applied.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -37,11 +43,10 @@ pub enum ApplyError {
 }
 
 /// A manifest, ready to be compared and sent.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Desired {
-    object: Map<String, Value>,
-    metadata: Map<String, Value>,
-    content: Content,
+    object: Object,
+    rule: &'static dyn Rule,
     hash: [u8; 32],
 }
 
@@ -49,7 +54,7 @@ impl Desired {
     /// Prepares a manifest: what the server owns (uid, resource version, status …) is dropped,
     /// and so is the namespace of a kind that has none.
     pub fn new(manifest: ParsedManifest, namespaced: bool) -> Result<Self, ApplyError> {
-        let content = Content::of(manifest.gvk());
+        let rule = kinds::rule(manifest.gvk());
         let mut object = match manifest.object {
             Value::Object(object) => object,
             // Parsing has made sure of an object.
@@ -64,14 +69,10 @@ impl Desired {
         if !namespaced {
             metadata.remove("namespace");
         }
-        content.prepare(&mut object)?;
-        let hash = hash::value_hash(&(&metadata, &object));
-        Ok(Self {
-            object,
-            metadata,
-            content,
-            hash,
-        })
+        object.insert("metadata".into(), Value::Object(metadata));
+        rule.prepare(&mut object)?;
+        let hash = hash::value_hash(&object);
+        Ok(Self { object, rule, hash })
     }
 
     /// The memory to keep once the manifest is applied, from the object that the server returned;
@@ -85,6 +86,22 @@ impl Desired {
                 .unwrap_or_default()
                 .to_owned(),
             generation: metadata.and_then(generation),
+        }
+    }
+
+    /// Whether the live object still has the content that it had when this very manifest was
+    /// applied.
+    fn still_holds(&self, live_metadata: &Object, history: History<'_>) -> bool {
+        matches!(history, History::Applied(last)
+            if last.manifest_hash == self.hash && last.still_holds(live_metadata))
+    }
+
+    /// Whether this very manifest was applied, if that is known.
+    fn was_applied(&self, history: History<'_>) -> Option<bool> {
+        match history {
+            History::Unapplied => None,
+            History::AppliedBefore => Some(true),
+            History::Applied(last) => Some(last.manifest_hash == self.hash),
         }
     }
 }
@@ -103,17 +120,17 @@ pub struct LastApplied {
 
 impl LastApplied {
     /// Whether the content of the live object is still the one it had afterwards.
-    fn still_holds(&self, live: &Map<String, Value>) -> bool {
+    fn still_holds(&self, live: &Object) -> bool {
         resource_version(live) == Some(self.resource_version.as_str())
             || self.generation.is_some() && self.generation == generation(live)
     }
 }
 
-fn resource_version(metadata: &Map<String, Value>) -> Option<&str> {
+fn resource_version(metadata: &Object) -> Option<&str> {
     metadata.get("resourceVersion")?.as_str()
 }
 
-fn generation(metadata: &Map<String, Value>) -> Option<i64> {
+fn generation(metadata: &Object) -> Option<i64> {
     metadata.get("generation")?.as_i64()
 }
 
@@ -136,6 +153,9 @@ pub enum UpdatePlan {
     /// Replace the live object by this one. It carries the resource version of the live object,
     /// so that a change in between is a conflict.
     Replace(Value),
+    /// Delete the live object, if it still is the same one, and create this one: what the manifest
+    /// changes cannot be changed. Labels, annotations and owners of others are taken along.
+    Recreate(Value),
     /// Nothing.
     Unchanged,
 }
@@ -152,47 +172,48 @@ pub fn plan_update(
     history: History<'_>,
 ) -> UpdatePlan {
     let Some(live) = live.and_then(Value::as_object) else {
-        let metadata = metadata::for_create(&desired.metadata, owner);
+        let metadata = metadata::for_create(metadata(&desired.object), owner);
         return UpdatePlan::Create(assemble(desired.object.clone(), metadata));
     };
-    let no_metadata = Map::new();
-    let live_metadata = live
-        .get("metadata")
-        .and_then(Value::as_object)
-        .unwrap_or(&no_metadata);
-    let merged = metadata::merge(live_metadata, &desired.metadata, owner);
-    let content_is_current = match history {
-        _ if desired.content == Content::CreateOnly => true,
-        History::Unapplied => false,
-        History::Applied(last) if last.manifest_hash != desired.hash => false,
-        History::Applied(last) if last.still_holds(live_metadata) => true,
-        History::Applied(_) | History::AppliedBefore => {
-            desired.content.is_current(live, &desired.object)
+    let live_metadata = metadata(live);
+    let still_holds = desired.still_holds(live_metadata, history);
+    // The quick way out of nearly every pass.
+    if still_holds && metadata::merge(live_metadata, metadata(&desired.object), owner).is_none() {
+        return UpdatePlan::Unchanged;
+    }
+    let Desired { rule, .. } = desired;
+    let mut wanted = desired.object.clone();
+    // Where status is no resource of its own, an update without it would erase it.
+    kinds::keep(&mut wanted, live, "status");
+    rule.keep(&mut wanted, live);
+    let applied = rule.is_applied(live, &wanted, desired.was_applied(history));
+    let is_current = still_holds || rule.is_current(live, &wanted, applied);
+    let merged = metadata::merge(live_metadata, metadata(&wanted), owner);
+    match merged {
+        None if is_current => UpdatePlan::Unchanged,
+        // Only metadata is missing: content that the manifest does not mention stays.
+        Some(merged) if is_current => UpdatePlan::Replace(assemble(live.clone(), merged)),
+        _ if rule.must_recreate(live, &wanted) => {
+            let metadata = metadata::for_recreate(live_metadata, metadata(&wanted), owner);
+            UpdatePlan::Recreate(assemble(wanted, metadata))
         }
-    };
-    if content_is_current && merged.is_none() {
-        return UpdatePlan::Unchanged;
+        merged => {
+            let metadata = merged.unwrap_or_else(|| metadata::live_for_update(live_metadata));
+            UpdatePlan::Replace(assemble(wanted, metadata))
+        }
     }
-    let object = desired.content.replace(live, &desired.object);
-    if merged.is_none() && same_content(&object, live) {
-        return UpdatePlan::Unchanged;
-    }
-    let metadata = merged.unwrap_or_else(|| metadata::live_for_update(live_metadata));
-    UpdatePlan::Replace(assemble(object, metadata))
 }
 
-fn assemble(mut object: Map<String, Value>, metadata: Map<String, Value>) -> Value {
+fn assemble(mut object: Object, metadata: Object) -> Value {
     object.insert("metadata".into(), Value::Object(metadata));
     Value::Object(object)
 }
 
-fn same_content(a: &Map<String, Value>, b: &Map<String, Value>) -> bool {
-    let content = |object: &'_ Map<String, Value>| {
-        object.iter().filter(|(key, _)| *key != "metadata").count()
-    };
-    content(a) == content(b)
-        && a.iter()
-            .all(|(key, value)| key == "metadata" || b.get(key) == Some(value))
+/// The metadata of an object; empty if it has none.
+fn metadata(object: &Object) -> &Object {
+    static NONE: LazyLock<Object> = LazyLock::new(Object::new);
+    let metadata = object.get("metadata").and_then(Value::as_object);
+    metadata.unwrap_or(&NONE)
 }
 
 #[cfg(test)]

@@ -159,8 +159,8 @@ fn a_changed_manifest_is_sent_even_if_it_only_asks_for_less() {
 
     let less = desired(&deployment("a:1"));
     assert!(
-        less.content
-            .is_current(live.as_object().unwrap(), &less.object)
+        less.rule
+            .is_current(live.as_object().unwrap(), &less.object, true)
     );
     let sent = replace(&less, &live, History::Applied(&last));
     assert_eq!(sent["spec"], deployment("a:1")["spec"]);

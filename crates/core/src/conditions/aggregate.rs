@@ -202,10 +202,11 @@ impl<'a> Tally<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::applied_of_manifest;
+    use super::super::{ApplyFailure, applied_of_manifest};
     use super::*;
 
     fn manifest(kind: &str, namespace: &str, outcome: Result<(), &str>) -> ManifestCondition {
+        let outcome = outcome.map_err(|error| (ApplyFailure::Apply, error));
         ManifestCondition {
             resource_meta: ManifestResourceMeta {
                 ordinal: 4,

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 pub use aggregate::{aggregate, applied_of_work, deleting_of_work, prune_rule_conditions};
-pub use manifest::applied_of_manifest;
+pub use manifest::{ApplyFailure, applied_of_manifest};
 pub use merge::merge_manifest_conditions;
 
 /// Longest message that the schema of conditions admits, in characters.

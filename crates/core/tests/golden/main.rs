@@ -7,6 +7,7 @@
     reason = "all of this is test code; the exemption in clippy.toml covers test functions only"
 )]
 
+mod condition_rules;
 mod conditions;
 mod feedback;
 mod jsonpath;

@@ -1,12 +1,16 @@
 //! `names.json`, as far as the agent is concerned.
 
 use muster_api::work::{
-    AppliedManifestResourceMeta, DeleteOption, ManifestConfigOption, UpdateStrategyType,
+    AppliedManifestResourceMeta, DeleteOption, ManifestConfigOption, ServerSideApplyConfig,
+    UpdateStrategyType,
 };
 use muster_core::applied_work::{
     MAX_WORK_NAME_BYTES, applied_work_name, belongs_to_hub, hub_hash, work_name,
 };
-use muster_core::apply::{apply_order, kind_rank};
+use muster_core::apply::server_side::{IgnoreFields, Ignored};
+use muster_core::apply::{
+    Desired, History, UpdatePlan, apply_order, kind_rank, plan_update, strip_creation_timestamps,
+};
 use muster_core::manifest::ParsedManifest;
 use muster_core::manifest_config::{EffectiveConfig, find_config, wildcard_match};
 use muster_core::ownership::{ObjectId, Owner, OwnerChange, owned_by_the_work, untracked};
@@ -160,6 +164,31 @@ fn options_are_put_together_from_the_entries_that_match() {
 }
 
 #[test]
+fn specs_of_services_have_the_hash_of_the_reference() {
+    check("serviceSpecHash", 5, |record| {
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"},
+            "spec": record["spec"],
+        });
+        let manifest = ParsedManifest::parse(0, &service.to_string()).unwrap();
+        let desired = Desired::new(manifest, true).unwrap();
+        let owner = Owner {
+            name: "a".into(),
+            uid: "1".into(),
+        };
+        let plan = plan_update(&desired, None, &OwnerChange::Own(owner), History::Unapplied);
+        let UpdatePlan::Create(created) = plan else {
+            return Err(format!("expected a creation, got {plan:?}"));
+        };
+        let annotation = text(record, "annotation");
+        expect_same(
+            &record["hash"],
+            &created["metadata"]["annotations"][annotation],
+        )
+    });
+}
+
+#[test]
 fn what_left_the_work_is_found() {
     check("untracked", 8, |record| {
         let list = |name: &str| -> Vec<AppliedManifestResourceMeta> { read(&record[name]) };
@@ -167,5 +196,35 @@ fn what_left_the_work_is_found() {
             &list("untracked"),
             &untracked(&list("recorded"), &list("current")),
         )
+    });
+}
+
+#[test]
+fn ignored_fields_are_removed_and_the_rest_is_hashed() {
+    let data = load(DATA);
+    let objects = &data["hashObjects"];
+    check("configSpecHash", 28, |record| {
+        let config: ServerSideApplyConfig =
+            read(&json!({ "ignoreFields": record["ignoreFields"] }));
+        let manifest = &objects[text(record, "object")];
+        let outcome = IgnoreFields::compile(&config).and_then(|ignore| {
+            let mut remaining = manifest.clone();
+            ignore.remove(&mut remaining, Ignored::Always)?;
+            strip_creation_timestamps(&mut remaining);
+            Ok((remaining, ignore.spec_hash(manifest)?))
+        });
+        match (outcome, record.get("error").and_then(Value::as_str)) {
+            (Ok((remaining, hash)), None) => {
+                expect_same(&record["remaining"], &remaining)?;
+                expect_same(&text(record, "hash"), &&*hash)
+            }
+            // What follows the first colon is the words of the jq library.
+            (Err(error), Some(expected)) => {
+                let ours = error.to_string();
+                let start = expected.split("': ").next().unwrap_or_default();
+                expect_same(&true, &ours.starts_with(start))
+            }
+            (ours, expected) => Err(format!("expected {expected:?}, got {ours:?}")),
+        }
     });
 }

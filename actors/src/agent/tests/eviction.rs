@@ -1,0 +1,263 @@
+//! Records that no work on the hub stands for.
+
+use jiff::{SignedDuration, Timestamp};
+use muster_api::work::AppliedManifestWorkSpec;
+
+use super::*;
+
+const GRACE: Duration = Duration::from_secs(600);
+
+fn record_target(name: &str) -> Target<'_> {
+    Target {
+        group: "work.open-cluster-management.io",
+        version: "v1",
+        resource: "appliedmanifestworks",
+        namespace: "",
+        name,
+    }
+}
+
+fn record_of(hub_id: &str, agent_id: &str, work: &str) -> AppliedManifestWork {
+    let hash = hub_hash(hub_id);
+    let name = applied_work_name(&hash, work);
+    let spec = AppliedManifestWorkSpec {
+        hub_hash: hash,
+        agent_id: agent_id.to_owned(),
+        manifest_work_name: work.to_owned(),
+    };
+    let mut record = AppliedManifestWork::new(&name, spec);
+    record.metadata.finalizers = Some(vec![
+        muster_api::constants::APPLIED_MANIFEST_WORK_FINALIZER.to_owned(),
+    ]);
+    record
+}
+
+fn name(record: &AppliedManifestWork) -> &str {
+    record.metadata.name.as_deref().unwrap()
+}
+
+fn start_of(record: Option<&Value>) -> Option<&str> {
+    record?["status"]["evictionStartTime"].as_str()
+}
+
+/// Makes a record with one object that it owns.
+async fn leave_behind(world: &World, record: &AppliedManifestWork, object: &str) {
+    let created: AppliedManifestWork = world
+        .spoke
+        .create(record_target(name(record)), record)
+        .await
+        .unwrap();
+    let mut config_map = config_map(object, json!({}));
+    config_map["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "work.open-cluster-management.io/v1", "kind": "AppliedManifestWork",
+        "name": name(&created), "uid": created.metadata.uid,
+    }]);
+    let object: Value = if world.get(cm(object)).await.is_some() {
+        let owners = json!({"metadata": {
+            "ownerReferences": config_map["metadata"]["ownerReferences"],
+        }});
+        world.merge(cm(object), owners).await
+    } else {
+        world.spoke.create(cm(object), &config_map).await.unwrap()
+    };
+    let resources = json!([{
+        "version": "v1", "resource": "configmaps", "namespace": "ns1",
+        "name": object["metadata"]["name"], "uid": object["metadata"]["uid"],
+    }]);
+    let status = json!({"appliedResources": resources});
+    world.set_status(record_target(name(record)), status).await;
+}
+
+/// Moves the start of an eviction into the past.
+async fn age(world: &World, record: &AppliedManifestWork, by: Duration) {
+    let start = Timestamp::now() - SignedDuration::try_from(by).unwrap();
+    let status = json!({"evictionStartTime": start.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()});
+    world.set_status(record_target(name(record)), status).await;
+}
+
+async fn world() -> World {
+    World::with(|settings| settings.eviction_grace = GRACE).await
+}
+
+#[actix::test]
+async fn a_record_without_a_work_goes_after_the_grace_period() {
+    let world = world().await;
+    let record = record_of(HUB_ID, &hub_hash(HUB_ID), "fakework");
+    leave_behind(&world, &record, "cm1").await;
+    let target = record_target(name(&record));
+    world
+        .object(target, |record| start_of(record).is_some())
+        .await;
+    assert!(world.get(cm("cm1")).await.is_some());
+    // Others that change the record do not put the end off, nor bring it on.
+    world
+        .merge(target, json!({"metadata": {"labels": {"a": "b"}}}))
+        .await;
+    age(&world, &record, GRACE / 2).await;
+    world.polls(1).await;
+    assert!(world.get(target).await.is_some());
+    age(&world, &record, GRACE + Duration::from_secs(2)).await;
+    world.object(target, |record| record.is_none()).await;
+    assert!(world.get(cm("cm1")).await.is_none());
+    world.end().await;
+}
+
+#[actix::test]
+async fn an_eviction_waits_for_objects_that_are_held() {
+    let world = world().await;
+    let record = record_of(HUB_ID, &hub_hash(HUB_ID), "fakework");
+    leave_behind(&world, &record, "cm1").await;
+    world
+        .merge(
+            cm("cm1"),
+            json!({"metadata": {"finalizers": ["x.io/hold"]}}),
+        )
+        .await;
+    let target = record_target(name(&record));
+    world
+        .object(target, |record| start_of(record).is_some())
+        .await;
+    age(&world, &record, GRACE * 2).await;
+    world
+        .object(target, |record| {
+            record.is_some_and(|record| record["metadata"]["deletionTimestamp"].is_string())
+        })
+        .await;
+    world.polls(2).await;
+    assert!(world.get(target).await.is_some());
+    world
+        .merge(cm("cm1"), json!({"metadata": {"finalizers": null}}))
+        .await;
+    world
+        .object_within(Duration::from_secs(120), target, |record| record.is_none())
+        .await;
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_work_that_is_back_in_time_keeps_its_record() {
+    let world = world().await;
+    let record = record_of(HUB_ID, &hub_hash(HUB_ID), "w");
+    leave_behind(&world, &record, "cm1").await;
+    let target = record_target(name(&record));
+    let before = world
+        .object(target, |record| start_of(record).is_some())
+        .await;
+    world
+        .create_work("w", workload([config_map("cm1", json!({}))]))
+        .await;
+    world.settled("w").await;
+    let after = world
+        .object(target, |record| start_of(record).is_none())
+        .await;
+    let uid = |record: &Option<Value>| record.as_ref().unwrap()["metadata"]["uid"].clone();
+    assert_eq!(uid(&before), uid(&after));
+    world.polls(2).await;
+    assert!(world.get(cm("cm1")).await.is_some());
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_century_of_grace_evicts_nothing() {
+    let world = World::with(|settings| settings.eviction_grace = AgentSettings::EVICTION_OFF).await;
+    let record = record_of(HUB_ID, &hub_hash(HUB_ID), "fakework");
+    leave_behind(&world, &record, "cm1").await;
+    age(&world, &record, GRACE * 100).await;
+    let target = record_target(name(&record));
+    world
+        .object(target, |record| start_of(record).is_none())
+        .await;
+    world.polls(2).await;
+    assert!(world.get(target).await.is_some());
+    world.end().await;
+}
+
+#[actix::test]
+async fn the_record_of_another_hub_goes_and_its_objects_stay() {
+    let world = world().await;
+    // What this agent left when it had another hub: the identity is its own, the hash is not.
+    let old = record_of("https://old-hub:6443", &hub_hash(HUB_ID), "w");
+    leave_behind(&world, &old, "cm1").await;
+    world
+        .create_work("w", workload([config_map("cm1", json!({}))]))
+        .await;
+    world.settled("w").await;
+    let owners = |object: &Value| {
+        object["metadata"]["ownerReferences"]
+            .as_array()
+            .unwrap()
+            .len()
+    };
+    let shared = world.get(cm("cm1")).await.unwrap();
+    assert_eq!(owners(&shared), 2);
+    age(&world, &old, GRACE * 2).await;
+    world
+        .object(record_target(name(&old)), |record| record.is_none())
+        .await;
+    let left = world.get(cm("cm1")).await.unwrap();
+    assert_eq!(left["metadata"]["uid"], shared["metadata"]["uid"]);
+    assert_eq!(owners(&left), 1);
+    assert_eq!(
+        left["metadata"]["ownerReferences"][0]["name"],
+        World::record_name("w")
+    );
+    world.end().await;
+}
+
+#[actix::test]
+async fn the_records_of_another_agent_are_left_alone() {
+    let world = world().await;
+    let record = record_of(HUB_ID, "another-agent", "fakework");
+    leave_behind(&world, &record, "cm1").await;
+    age(&world, &record, GRACE * 2).await;
+    world.polls(2).await;
+    assert!(world.get(record_target(name(&record))).await.is_some());
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_record_that_somebody_deletes_is_made_anew_at_once() {
+    let world = world().await;
+    world
+        .create_work("w", workload([config_map("cm1", json!({}))]))
+        .await;
+    world.settled("w").await;
+    world.polls(1).await;
+    let before = world.record("w").await.unwrap();
+    let hands = &world.spoke;
+    let uid = before.metadata.uid.as_deref().unwrap();
+    hands
+        .delete(record_target(name(&before)), uid)
+        .await
+        .unwrap();
+    // Well within a poll.
+    let wanted = |record: Option<&Value>| {
+        record.is_some_and(|record| record["metadata"]["uid"].as_str() != Some(uid))
+    };
+    world
+        .object_within(Duration::from_secs(2), record_target(name(&before)), wanted)
+        .await;
+    world.object(cm("cm1"), |object| object.is_some()).await;
+    world.settled("w").await;
+    world.end().await;
+}
+
+#[actix::test]
+async fn an_idle_work_does_not_read_its_record() {
+    let world = world().await;
+    world
+        .create_work("w", workload([config_map("cm1", json!({}))]))
+        .await;
+    world.settled("w").await;
+    world.polls(2).await;
+    world.spoke_tap.clear();
+    world.polls(3).await;
+    let reads = world.spoke_tap.reads();
+    assert!(
+        reads.keys().all(|path| path.ends_with("/configmaps/cm1")),
+        "{reads:?}"
+    );
+    assert!(!reads.is_empty());
+    assert_eq!(world.spoke_tap.writes(), []);
+    world.end().await;
+}
