@@ -23,6 +23,8 @@ async fn writes(agent: &Agent) -> Result<String> {
     let created = agent.metric(applied, "write=\"create\"").await?;
     let changed = agent.metric(applied, "write=\"update\"").await?;
     let failed = agent.metric(passes, "result=\"failed\"").await?;
+    // The sum of nothing is -0.
+    let [created, changed, failed] = [created, changed, failed].map(f64::abs);
     Ok(format!(
         "created {created}, changed {changed}, failed {failed}"
     ))
