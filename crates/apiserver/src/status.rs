@@ -248,7 +248,7 @@ impl ApiError {
     }
 
     /// An apply would take fields from others; `causes` name them.
-    pub(crate) fn apply_conflict(message: impl Into<String>, causes: Vec<Value>) -> Self {
+    pub(crate) fn apply_conflict(message: impl Into<String>, causes: &[Value]) -> Self {
         Self::new(
             StatusCode::CONFLICT,
             "Conflict",
@@ -302,11 +302,11 @@ impl ApiError {
     }
 
     pub(crate) fn forbidden(subject: &Subject, why: &str) -> Self {
-        let message = format!(
-            "{} {:?} is forbidden: {why}",
-            subject.qualified(),
-            subject.name
-        );
+        let message = match (subject.resource.as_str(), subject.name.as_str()) {
+            ("", _) => format!("forbidden: {why}"),
+            (_, "") => format!("{} is forbidden: {why}", subject.qualified()),
+            (_, name) => format!("{} {name:?} is forbidden: {why}", subject.qualified()),
+        };
         Self::new(
             StatusCode::FORBIDDEN,
             "Forbidden",

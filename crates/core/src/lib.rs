@@ -8,6 +8,7 @@ pub mod apply;
 pub mod availability;
 pub mod condition_rules;
 pub mod conditions;
+pub mod execute_as;
 pub mod executor;
 pub mod feedback;
 pub mod finished_works;

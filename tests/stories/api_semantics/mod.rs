@@ -2,6 +2,7 @@
 //! resource versions, events. Every expected value was read off the real server; where the
 //! embedded one differs, the embedded one is wrong.
 
+mod access;
 mod crds;
 mod deletion;
 mod discovery;
@@ -25,6 +26,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 pub(crate) fn stories() -> Vec<Story> {
     [
+        access::stories(),
         objects::stories(),
         jobs::stories(),
         selectors::stories(),
