@@ -31,6 +31,7 @@ macro_rules! told {
 
 /// The subjects.
 mod stories {
+    pub(crate) mod agent_flags;
     pub(crate) mod api_semantics;
     pub(crate) mod commands;
     pub(crate) mod conformance;
@@ -39,10 +40,12 @@ mod stories {
     pub(crate) mod kubectl;
     pub(crate) mod parts;
     pub(crate) mod rollout;
+    pub(crate) mod strategies;
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     let subjects = [
+        stories::agent_flags::stories(),
         stories::api_semantics::stories(),
         stories::commands::stories(),
         stories::conformance::stories(),
@@ -51,6 +54,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::kubectl::stories(),
         stories::parts::stories(),
         stories::rollout::stories(),
+        stories::strategies::stories(),
     ];
     support::run(subjects.into_iter().flatten().collect())
 }

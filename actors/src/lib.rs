@@ -27,6 +27,7 @@
 //! | [`PlacementResolver`](hub::PlacementResolver) | hub that decides placements itself | the runtime | what it knows of clusters, placements, decisions | three watches | PlacementDecisions, Placement status |
 //! | [`ReplicaSets`](hub::ReplicaSets) | hub | the runtime | which object concerns which replica set | four watches, `TellAgain` | `Fact` to the aggregators |
 //! | [`ReplicaSetAggregator`](hub::ReplicaSetAggregator) | ManifestWorkReplicaSet | `ReplicaSets` | wanted and existing works, counters, feedback sums | `Fact` | creates, patches, deletes works; the set's finalizer and status |
+//! | [`FinishedWorks`](hub::FinishedWorks) | hub | the runtime | which finished works wait for their end | one watch, its timer | deletions of works |
 //! | [`ClusterAgent`](agent::ClusterAgent) | managed cluster | the runtime | which works there are | one watch, [`ChangeSettings`](agent::ChangeSettings) | [`WorkChanged`](agent::WorkChanged), [`SettingsChanged`](agent::SettingsChanged) |
 //! | [`ManifestWork`](agent::ManifestWork) | work on a cluster | `ClusterAgent` | when to look at the work, what it remembers between two looks | `WorkChanged`, `SettingsChanged`, its timers | objects and the record on the cluster; finalizer and status of the work |
 //! | [`LeaseHolder`](lease::LeaseHolder) | process that must be the only one | the runtime | whether the lease is held, and until when | its timers | the Lease; [`Standing`](lease::Standing) to whoever follows it |

@@ -5,12 +5,15 @@
 //! channel, so that a slow actor slows the watch and nothing else.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use futures::{Stream, StreamExt};
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tracing::warn;
 
@@ -19,6 +22,11 @@ use crate::supervision::{Io, StreamHealth};
 /// Events that may wait between the watch and its actor. A list comes in pages of 500; two pages
 /// keep the decoder busy while the actor works through one.
 const BUFFER: usize = 1_000;
+
+/// How long a watch that was tried again may be silent before it counts as open. The client tells
+/// nothing when it opens one, and a quiet stream has no event that would. One that cannot be opened
+/// fails sooner than this.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// One step of a watch, with objects reduced to `T`.
 #[derive(Debug)]
@@ -54,8 +62,21 @@ where
 {
     let (events, receiver) = mpsc::channel(BUFFER);
     let task = io.run(async move {
-        let mut watch = std::pin::pin!(watcher(api, config).default_backoff());
-        while let Some(event) = watch.next().await {
+        let mut watch = std::pin::pin!(watcher(api, config));
+        let mut backoff = watcher::DefaultBackoff::default();
+        let mut failed = false;
+        loop {
+            let event = if failed {
+                let Ok(event) = timeout(SILENCE, watch.next()).await else {
+                    health.alive();
+                    failed = false;
+                    continue;
+                };
+                event
+            } else {
+                watch.next().await
+            };
+            let Some(event) = event else { return };
             let seen = match event {
                 Ok(watcher::Event::Init) => Seen::Listing,
                 Ok(watcher::Event::InitApply(object)) => Seen::Item(reduce(object)),
@@ -67,12 +88,17 @@ where
                     warn!(stream = health.name(), %error, "watch failed, retrying");
                     metrics::counter!("muster_watch_errors_total").increment(1);
                     health.failing(error);
+                    failed = true;
+                    // It never runs out.
+                    sleep(backoff.next().unwrap_or(SILENCE)).await;
                     continue;
                 }
             };
             // A list under way proves nothing yet; its end and every later event do.
             if !matches!(seen, Seen::Listing | Seen::Item(_)) {
                 health.alive();
+                backoff.reset();
+                failed = false;
             }
             if events.send(seen).await.is_err() {
                 return; // the actor is gone

@@ -1,5 +1,6 @@
 //! Embedded servers, and the threads that benches run on.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -50,7 +51,13 @@ pub async fn spoke_api() -> Result<ApiServer> {
 /// Serves an API over HTTPS on a free port of loopback.
 pub async fn serve(api: &ApiServer) -> Result<Serving> {
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    Ok(api.serve(ServeOptions { listen, dir: None }).await?)
+    Ok(api
+        .serve(ServeOptions {
+            listen,
+            dir: None,
+            tokens: BTreeMap::new(),
+        })
+        .await?)
 }
 
 /// A client over HTTPS.

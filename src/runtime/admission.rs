@@ -1,13 +1,15 @@
 //! What the embedded hub refuses at the door, as OCM's webhook does.
 
 use muster_api::constants as names;
-use muster_api::work::Manifest;
+use muster_api::work::{Manifest, ManifestWorkExecutor};
 use muster_apiserver::{Admission, AdmissionRequest, Operation};
+use muster_core::execute_as::{Requester, executor_check};
 use muster_core::manifest::{DEFAULT_MANIFEST_LIMIT_BYTES, validate_manifests};
 use serde_json::Value;
 
 /// Checks the manifests of ManifestWorks, and of the templates of replica sets, where upstream
-/// ships no webhook and lets the error show up in every cluster.
+/// ships no webhook and lets the error show up in every cluster; and whether the user may name
+/// the executor of a ManifestWork.
 #[derive(Debug)]
 pub(super) struct WorkAdmission;
 
@@ -25,32 +27,103 @@ impl Admission for WorkAdmission {
             "manifestworkreplicasets" if checked => "/spec/manifestWorkTemplate/workload/manifests",
             _ => return Ok(()),
         };
-        let wanted = request.object.pointer(path);
-        // A write that leaves the manifests alone, such as a finalizer's, must always pass: an
-        // object that got in under other rules has to be deletable.
-        if request.old.is_some_and(|old| old.pointer(path) == wanted) {
-            return Ok(());
+        check_manifests(request, path)?;
+        if request.resource == "manifestworks" {
+            check_executor(request)?;
         }
-        let manifests = wanted
-            .and_then(Value::as_array)
-            .map(Vec::as_slice)
-            .unwrap_or_default();
-        let manifests = manifests
-            .iter()
-            .map(Manifest::from_value)
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| error.to_string())?;
-        validate_manifests(&manifests, DEFAULT_MANIFEST_LIMIT_BYTES)
-            .map_err(|error| error.to_string())
+        Ok(())
     }
+}
+
+fn check_manifests(request: &AdmissionRequest<'_>, path: &str) -> Result<(), String> {
+    let wanted = request.object.pointer(path);
+    // A write that leaves the manifests alone, such as a finalizer's, must always pass: an
+    // object that got in under other rules has to be deletable.
+    if request.old.is_some_and(|old| old.pointer(path) == wanted) {
+        return Ok(());
+    }
+    let manifests = wanted
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let manifests = manifests
+        .iter()
+        .map(Manifest::from_value)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| error.to_string())?;
+    validate_manifests(&manifests, DEFAULT_MANIFEST_LIMIT_BYTES).map_err(|error| error.to_string())
+}
+
+/// Asks whether the user may have a work applied as its executor.
+fn check_executor(request: &AdmissionRequest<'_>) -> Result<(), String> {
+    let new = executor(request.object)?;
+    // An old one that does not read is as good as another one.
+    let old = request.old.and_then(|old| executor(old).ok().flatten());
+    let requester = Requester {
+        username: request.user.username.clone(),
+        uid: request.user.uid.clone(),
+        groups: request.user.groups.clone(),
+        extra: request.user.extra.clone(),
+    };
+    let cluster = request.namespace.unwrap_or_default();
+    let check = executor_check(&requester, cluster, new.as_ref(), old.as_ref())
+        .map_err(|error| error.to_string())?;
+    match check {
+        Some(check) if !request.authorizer.review(&check.review).allowed => {
+            Err(check.refusal.to_string())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn executor(work: &Value) -> Result<Option<ManifestWorkExecutor>, String> {
+    let executor = work
+        .pointer("/spec/executor")
+        .cloned()
+        .unwrap_or(Value::Null);
+    serde_json::from_value(executor)
+        .map_err(|error| format!("spec.executor cannot be read: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
+    use muster_apiserver::{Authorize, Decision, UserInfo};
     use serde_json::json;
+    use std::sync::Mutex;
+
+    /// Allows the user `root` everything, and keeps what it was asked.
+    #[derive(Default)]
+    struct Asked(Mutex<Vec<SubjectAccessReviewSpec>>);
+
+    impl Authorize for Asked {
+        fn review(&self, spec: &SubjectAccessReviewSpec) -> Decision {
+            self.0.lock().unwrap().push(spec.clone());
+            Decision {
+                allowed: spec.user.as_deref() == Some("root"),
+                reason: String::new(),
+            }
+        }
+    }
 
     fn admit(resource: &str, object: &Value, old: Option<&Value>) -> Result<(), String> {
+        admit_as(
+            &UserInfo::new("u"),
+            &Asked::default(),
+            resource,
+            object,
+            old,
+        )
+    }
+
+    fn admit_as(
+        user: &UserInfo,
+        authorizer: &Asked,
+        resource: &str,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Result<(), String> {
         WorkAdmission.admit(&AdmissionRequest {
             operation: if old.is_some() {
                 Operation::Update
@@ -65,6 +138,8 @@ mod tests {
             name: "w",
             object,
             old,
+            user,
+            authorizer,
         })
     }
 
@@ -97,6 +172,76 @@ mod tests {
             admit("manifestworks", &work(&json!([config_map("a")])), None),
             Ok(())
         );
+    }
+
+    fn with_executor(name: &str) -> Value {
+        let mut work = work(&json!([config_map("a")]));
+        work["spec"]["executor"] = json!({"subject": {
+            "type": "ServiceAccount", "serviceAccount": {"namespace": "ns1", "name": name},
+        }});
+        work
+    }
+
+    #[test]
+    fn a_user_needs_a_right_to_name_an_executor() {
+        let mut user = UserInfo::new("u").group("g");
+        user.uid = "x".to_owned();
+        user.extra
+            .insert("example.io/tenant".to_owned(), vec!["blue".to_owned()]);
+        let asked = Asked::default();
+        let sa = with_executor("sa");
+        assert_eq!(
+            admit_as(&user, &asked, "manifestworks", &sa, None).unwrap_err(),
+            "user u cannot manipulate the Manifestwork with executor ns1/sa in namespace c1"
+        );
+        let spec = asked.0.lock().unwrap().pop().unwrap();
+        assert_eq!((spec.uid, spec.extra), (Some(user.uid), Some(user.extra)));
+        let attributes = spec.resource_attributes.unwrap();
+        assert_eq!(attributes.verb.as_deref(), Some("execute-as"));
+        assert_eq!(
+            attributes.name.as_deref(),
+            Some("system:serviceaccount:ns1:sa")
+        );
+
+        let root = UserInfo::new("root");
+        assert_eq!(admit_as(&root, &asked, "manifestworks", &sa, None), Ok(()));
+        // Nobody is asked about what was there before.
+        let unchanged = Asked::default();
+        let mut labelled = sa.clone();
+        labelled["metadata"] = json!({"labels": {"a": "b"}});
+        let same = admit_as(
+            &UserInfo::new("u"),
+            &unchanged,
+            "manifestworks",
+            &labelled,
+            Some(&sa),
+        );
+        assert_eq!(same, Ok(()));
+        assert!(unchanged.0.lock().unwrap().is_empty());
+        assert!(admit("manifestworks", &with_executor("other"), Some(&sa)).is_err());
+    }
+
+    #[test]
+    fn executors_that_name_nobody_are_refused() {
+        let mut work = with_executor("sa");
+        work["spec"]["executor"] = json!({"subject": {"type": "ServiceAccount"}});
+        assert_eq!(
+            admit("manifestworks", &work, None).unwrap_err(),
+            "executor service account can not be nil"
+        );
+        work["spec"]["executor"] = json!({"subject": 1});
+        let refusal = admit("manifestworks", &work, None).unwrap_err();
+        assert!(
+            refusal.starts_with("spec.executor cannot be read"),
+            "{refusal}"
+        );
+    }
+
+    #[test]
+    fn templates_with_an_executor_are_checked_when_they_become_works() {
+        let template = with_executor("sa")["spec"].clone();
+        let set = json!({"spec": {"manifestWorkTemplate": template}});
+        assert_eq!(admit("manifestworkreplicasets", &set, None), Ok(()));
     }
 
     #[test]

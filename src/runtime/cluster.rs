@@ -175,6 +175,9 @@ pub(super) async fn config_of(access: &ClusterAccess) -> Result<Option<Config>, 
             .map_err(Box::new)?
         }
     };
+    // The agent retries on its own and knows what for. The client would sit on a 503 of one broken
+    // API group for minutes, and the agent take the whole cluster for silent.
+    config.default_retry = false;
     config.headers.push((
         http::header::USER_AGENT,
         http::HeaderValue::from_static(USER_AGENT),

@@ -1,5 +1,6 @@
 //! The hub's API: embedded in this process, or a Kubernetes cluster.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -100,6 +101,7 @@ impl Hub {
         let options = ServeOptions {
             listen: settings.hub.listen,
             dir: data_dir.as_ref().map(|dir| dir.join(IDENTITY)),
+            tokens: BTreeMap::new(),
         };
         let serving = api.serve(options).await?;
         if let Some(path) = data_dir {

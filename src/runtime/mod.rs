@@ -1,9 +1,11 @@
 //! What runs in a process, and in which order it starts and stops.
 //!
 //! ```text
-//! start:  telemetry ► hub API ► PlacementResolver, ReplicaSets ► lease ► clusters ► ClusterAgents
-//! stop:   ClusterAgents ► lease ► ReplicaSets, PlacementResolver ► clusters ► hub API ► telemetry
+//! start:  telemetry ► hub API ► hub's actors ► lease ► clusters ► ClusterAgents
+//! stop:   ClusterAgents ► lease ► hub's actors ► clusters ► hub API ► telemetry
 //! ```
+//!
+//! The hub's actors are PlacementResolver, ReplicaSets and FinishedWorks.
 //!
 //! Agents stop first, while the hub still takes their last status; the hub's controllers next,
 //! while its API still takes theirs; the API servers last, when nobody writes any more.
@@ -28,7 +30,9 @@ use actix::Addr;
 use kube::Client;
 use kube::config::Kubeconfig;
 use muster_actors::agent::{self, AgentDeps, AgentSettings, ClusterAgent};
-use muster_actors::hub::{HubDeps, HubSettings, PlacementResolver, ReplicaSets, register_cluster};
+use muster_actors::hub::{
+    FinishedWorks, HubDeps, HubSettings, PlacementResolver, ReplicaSets, register_cluster,
+};
 use muster_actors::lease::{LeaseDeps, LeaseHolder, Standing};
 use muster_actors::supervision::{Backoff, BackoffPolicy, Health, Io, Registry, stop};
 use muster_core::feedback::FeedbackLimits;
@@ -136,6 +140,7 @@ pub struct Runtime {
     hub: Option<hub::Hub>,
     resolver: Option<Addr<PlacementResolver>>,
     sets: Option<Addr<ReplicaSets>>,
+    finished: Option<Addr<FinishedWorks>>,
     clusters: Vec<cluster::Cluster>,
     agents: Vec<Addr<ClusterAgent>>,
     lease: Option<Lease>,
@@ -162,6 +167,7 @@ impl Runtime {
             hub: None,
             resolver: None,
             sets: None,
+            finished: None,
             clusters: Vec::new(),
             agents: Vec::new(),
             lease: None,
@@ -224,7 +230,8 @@ impl Runtime {
             if settings.hub.resolves_placements() {
                 self.resolver = Some(PlacementResolver::start(deps.clone()));
             }
-            self.sets = Some(ReplicaSets::start(deps));
+            self.sets = Some(ReplicaSets::start(deps.clone()));
+            self.finished = Some(FinishedWorks::start(deps));
             self.hub = Some(hub);
         }
         if roles == Roles::Agents {
@@ -437,6 +444,9 @@ impl Runtime {
             && stopped.iter().all(|stopped| *stopped)
         {
             stop(&lease.holder, STOP_LIMIT).await;
+        }
+        if let Some(finished) = &self.finished {
+            stop(finished, STOP_LIMIT).await;
         }
         if let Some(sets) = &self.sets {
             stop(sets, STOP_LIMIT).await;

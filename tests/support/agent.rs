@@ -321,6 +321,18 @@ impl Agent {
         .await
     }
 
+    /// Waits until the process says that it is ready, or that it is not.
+    pub(crate) async fn says_ready(&self, ready: bool) -> Result<()> {
+        let muster = self.muster.as_ref().context("the agent does not run")?;
+        let code = if ready { 200 } else { 503 };
+        eventually(LIMIT, &format!("/readyz to give {code}"), || async {
+            let (seen, reasons) = muster.get("/readyz").await?;
+            ensure!(seen == code, "{seen}: {reasons}");
+            Ok(())
+        })
+        .await
+    }
+
     /// A metric of the process, summed over the labels that contain `label`.
     pub(crate) async fn metric(&self, name: &str, label: &str) -> Result<f64> {
         let muster = self.muster.as_ref().context("the agent does not run")?;

@@ -1,10 +1,11 @@
 //! muster's own API server, in process.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use anyhow::Result;
-use muster_apiserver::{ApiServer, ServeOptions, Serving, Storage};
+use muster_apiserver::{ApiServer, Authorization, ServeOptions, Serving, Storage};
 
 use super::cluster::Cluster;
 use super::parts::Parts;
@@ -27,11 +28,18 @@ impl EmbeddedApiServer {
     pub(crate) async fn start(parts: &Parts, dir: &Path, name: &str) -> Result<Self> {
         let server = ApiServer::builder()
             .storage(Storage::Memory)
+            .authorization(Authorization::Rbac)
             .watch_history(HISTORY_EVENTS)
             .build()
             .await?;
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let serving = server.serve(ServeOptions { listen, dir: None }).await?;
+        let serving = server
+            .serve(ServeOptions {
+                listen,
+                dir: None,
+                tokens: BTreeMap::new(),
+            })
+            .await?;
         let kubeconfig = dir.join(format!("embedded-{name}.kubeconfig"));
         // JSON is YAML.
         std::fs::write(&kubeconfig, serde_json::to_vec(&serving.kubeconfig())?)?;

@@ -13,7 +13,7 @@ use super::ports::on_free_ports;
 use super::process::Process;
 
 /// The binary that cargo built for this run.
-const PROGRAM: &str = env!("CARGO_BIN_EXE_muster");
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_muster");
 
 /// A running muster.
 #[derive(Debug)]
@@ -80,7 +80,8 @@ fn only_away(body: &str) -> bool {
     reasons.peek().is_some() && reasons.all(|reason| reason.trim_start().starts_with("away "))
 }
 
-async fn get(port: u16, path: &str) -> Result<(u16, String)> {
+/// GET on a port of this machine: code and body.
+pub(crate) async fn get(port: u16, path: &str) -> Result<(u16, String)> {
     let mut connection = TcpStream::connect(("127.0.0.1", port)).await?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: muster\r\nConnection: close\r\n\r\n");
     connection.write_all(request.as_bytes()).await?;

@@ -23,6 +23,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 pub(crate) struct Rest {
     client: Client,
     accept: Option<&'static str>,
+    /// Sent with every request but those for watches.
+    headers: Vec<(&'static str, String)>,
 }
 
 impl Rest {
@@ -30,7 +32,16 @@ impl Rest {
         Self {
             client,
             accept: None,
+            headers: Vec::new(),
         }
+    }
+
+    /// The same, acting as a user by one more header of impersonation, such as
+    /// `Impersonate-User`.
+    pub(crate) fn acting(&self, header: &'static str, value: &str) -> Self {
+        let mut other = self.clone();
+        other.headers.push((header, value.to_owned()));
+        other
     }
 
     /// The same, asking for another representation.
@@ -123,6 +134,9 @@ impl Rest {
             http::header::ACCEPT,
             self.accept.unwrap_or("application/json"),
         );
+        for (name, value) in &self.headers {
+            request = request.header(*name, value);
+        }
         let body = body
             .map(serde_json::to_vec)
             .transpose()?

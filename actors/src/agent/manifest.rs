@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use muster_api::conditions as read;
 use muster_api::constants::MANIFEST_APPLIED;
 use muster_api::work::{AppliedManifestResourceMeta, ManifestResourceMeta};
 use muster_core::apply::server_side::{self, IgnoreFields};
 use muster_core::apply::{Desired, History};
 use muster_core::availability::is_identified;
+use muster_core::condition_rules::{EVALUATION_DEADLINE, RulePlan};
 use muster_core::conditions::ApplyFailure;
 use muster_core::executor::{self, Denial, Verb, could_escalate, verbs_to_apply};
 use muster_core::feedback::{Feedback, FeedbackPlan};
-use muster_core::manifest::{ManifestError, ParsedManifest};
+use muster_core::manifest::{Gvk, ManifestError, ParsedManifest};
 use muster_core::manifest_config::{EffectiveConfig, find_config};
 use muster_core::ownership::{ObjectId, Owner, OwnerChange, owned_by_the_work};
 use serde_json::Value;
@@ -20,7 +23,7 @@ use super::access::Questions;
 use super::apply::{ApplyError, Last, Strategy, Wanted, apply, apply_on_server};
 use super::calls::ApiError;
 use super::metrics;
-use super::reconcile::Pass;
+use super::reconcile::{Pass, Plans};
 use super::rest_mapper::MapError;
 use super::spoke::Target;
 use super::status::{ManifestReport, Seen};
@@ -147,14 +150,59 @@ impl Pass<'_> {
         };
         let failure = applied.as_ref().err().map(ApplyError::failure);
         let applied = applied.map_err(|error| error.to_string());
-        let mut object = self.object(meta, applied, live, tracked);
-        object.report.failure = failure.unwrap_or_default();
-        if let (Some(hidden), Some((_, values))) = (hidden, &mut object.report.feedback) {
-            *values = hidden;
+        let plans = self.plans(ordinal, config, gvk_of(&meta));
+        let (seen, feedback, derived) = self.read(live, hidden, &plans).await;
+        Object {
+            report: ManifestReport {
+                meta,
+                applied,
+                failure: failure.unwrap_or_default(),
+                seen,
+                feedback,
+                derived,
+                plans,
+            },
+            tracked,
         }
-        let rules = config.condition_rules.iter();
-        object.report.rule_conditions = rules.map(|rule| rule.condition.clone()).collect();
-        object
+    }
+
+    /// The compiled rules of a manifest.
+    fn plans(&mut self, ordinal: usize, config: EffectiveConfig<'_>, gvk: Gvk<'_>) -> Plans {
+        if config.feedback_rules.is_empty() && config.condition_rules.is_empty() {
+            return Plans::default();
+        }
+        let compile = || Plans {
+            feedback: Arc::new(FeedbackPlan::compile(config.feedback_rules)),
+            rules: RulePlan::compile(config.condition_rules, gvk),
+        };
+        let plans = &mut self.memory.plans;
+        plans.entry(ordinal).or_insert_with(compile).clone()
+    }
+
+    /// What the rules make of an object. `hidden` is what to say in place of values that the
+    /// executor may not see.
+    async fn read(
+        &self,
+        live: Live,
+        hidden: Option<Feedback>,
+        plans: &Plans,
+    ) -> (Seen, Option<Feedback>, Option<Vec<Condition>>) {
+        let object = match live {
+            Live::Found(object) => object,
+            Live::NotFound => return (Seen::NotFound, None, None),
+            Live::Failed(error) => return (Seen::Failed(error), None, None),
+            Live::Unidentified => return (Seen::Unidentified, None, None),
+        };
+        if hidden.is_some() {
+            return (Seen::Found, hidden, None);
+        }
+        let values = plans.feedback.evaluate(&object, self.settings.feedback);
+        if !plans.feedback.is_empty() {
+            metrics::feedback_evaluated(!values.errors.is_empty());
+        }
+        let generation = self.work.generation;
+        let derived = derive_conditions(plans.rules.clone(), object, generation).await;
+        (Seen::Found, Some(values), derived)
     }
 
     /// Asks whether the executor of the work, if it has one, may do what applying the manifest
@@ -219,11 +267,6 @@ impl Pass<'_> {
         parsed: ParsedManifest,
         namespaced: bool,
     ) -> Result<Intent, ApplyError> {
-        let ordinal = parsed.ordinal;
-        if !config.feedback_rules.is_empty() {
-            let plan = || Arc::new(FeedbackPlan::compile(config.feedback_rules));
-            self.memory.plans.entry(ordinal).or_insert_with(plan);
-        }
         if !self.objects.insert(key.into()) {
             return Err(ApplyError::Duplicate {
                 namespace: meta.namespace.clone(),
@@ -394,7 +437,7 @@ impl Pass<'_> {
         self.object(meta, Err(error.to_string()), live, Tracked::Unresolved)
     }
 
-    /// Puts the report together, with feedback from an object that was found.
+    /// The report of a manifest whose object was not looked at.
     fn object(
         &self,
         meta: ManifestResourceMeta,
@@ -403,17 +446,8 @@ impl Pass<'_> {
         tracked: Tracked,
     ) -> Object {
         let ordinal = usize::try_from(meta.ordinal).unwrap_or(usize::MAX);
-        let mut feedback = None;
         let seen = match live {
-            Live::Found(object) => {
-                let plan = self.memory.plans.get(&ordinal).cloned().unwrap_or_default();
-                let values = plan.evaluate(&object, self.settings.feedback);
-                if !plan.is_empty() {
-                    metrics::feedback_evaluated(!values.errors.is_empty());
-                }
-                feedback = Some((plan, values));
-                Seen::Found
-            }
+            Live::Found(_) => Seen::Found,
             Live::NotFound => Seen::NotFound,
             Live::Failed(error) => Seen::Failed(error),
             Live::Unidentified => Seen::Unidentified,
@@ -424,12 +458,34 @@ impl Pass<'_> {
                 applied,
                 failure: ApplyFailure::default(),
                 seen,
-                feedback,
-                rule_conditions: Vec::new(),
+                feedback: None,
+                derived: None,
+                plans: self.memory.plans.get(&ordinal).cloned().unwrap_or_default(),
             },
             tracked,
         }
     }
+}
+
+/// Evaluates rules on a thread where nobody else waits: they may be hostile.
+async fn derive_conditions(
+    rules: RulePlan,
+    object: Value,
+    generation: i64,
+) -> Option<Vec<Condition>> {
+    let now = Timestamp::now();
+    if rules.is_empty() {
+        return None;
+    }
+    let plan = rules.clone();
+    let evaluation = tokio::task::spawn_blocking(move || plan.evaluate(&object, generation, now));
+    let why = match tokio::time::timeout(EVALUATION_DEADLINE, evaluation).await {
+        Ok(Ok(conditions)) => return Some(conditions),
+        Ok(Err(error)) if error.is_panic() => "the evaluation failed".to_owned(),
+        Ok(Err(_)) => return None, // the process is ending
+        Err(_) => format!("no result within {} s", EVALUATION_DEADLINE.as_secs()),
+    };
+    Some(rules.unknown(&why, generation, now))
 }
 
 fn id_of(meta: &ManifestResourceMeta) -> ObjectId<'_> {
@@ -441,8 +497,8 @@ fn id_of(meta: &ManifestResourceMeta) -> ObjectId<'_> {
     }
 }
 
-fn gvk_of(meta: &ManifestResourceMeta) -> muster_core::manifest::Gvk<'_> {
-    muster_core::manifest::Gvk {
+fn gvk_of(meta: &ManifestResourceMeta) -> Gvk<'_> {
+    Gvk {
         group: &meta.group,
         version: &meta.version,
         kind: &meta.kind,

@@ -23,6 +23,7 @@ use muster_api::work::{
 };
 use muster_core::apply::apply_order;
 use muster_core::apply::server_side::IgnoreFields;
+use muster_core::condition_rules::RulePlan;
 use muster_core::executor::{Executor, ExecutorError};
 use muster_core::feedback::FeedbackPlan;
 use muster_core::manifest::ParsedManifest;
@@ -103,6 +104,13 @@ impl Env {
     }
 }
 
+/// What a manifest reports of its object, compiled.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Plans {
+    pub(super) feedback: Arc<FeedbackPlan>,
+    pub(super) rules: RulePlan,
+}
+
 /// What a work remembers from pass to pass. All of it can be found out again.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
@@ -112,8 +120,8 @@ pub(super) struct Memory {
     pub(super) applied: HashMap<Box<str>, Last>,
     /// The record as it was left.
     pub(super) record: Option<KnownRecord>,
-    /// Compiled feedback rules by ordinal; manifests without rules have none.
-    pub(super) plans: HashMap<usize, Arc<FeedbackPlan>>,
+    /// Compiled rules by ordinal; manifests without rules have none.
+    pub(super) plans: HashMap<usize, Plans>,
     /// Compiled fields to ignore by ordinal.
     pub(super) ignore_fields: HashMap<usize, Arc<IgnoreFields>>,
 }

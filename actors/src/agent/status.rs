@@ -1,9 +1,9 @@
 //! From what a pass saw to the status of the work. Pure.
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
-use muster_api::constants::CONDITION_RULE_INTERNAL_ERROR;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use muster_api::conditions as read;
+use muster_api::constants::MANIFEST_COMPLETE;
 use muster_api::work::{
     ManifestCondition, ManifestResourceMeta, ManifestWorkStatus, StatusFeedbackResult,
 };
@@ -12,7 +12,9 @@ use muster_core::conditions::{
     self, ApplyFailure, Status, aggregate, applied_of_manifest, applied_of_work, deleting_of_work,
     merge_manifest_conditions, prune_rule_conditions,
 };
-use muster_core::feedback::{self, Feedback, FeedbackPlan};
+use muster_core::feedback::{self, Feedback};
+
+use super::reconcile::Plans;
 
 /// What came of looking for the object of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,9 +46,11 @@ pub(super) struct ManifestReport {
     pub(super) failure: ApplyFailure,
     pub(super) seen: Seen,
     /// Values of the live object; `None` if it was not read, which leaves the former values.
-    pub(super) feedback: Option<(Arc<FeedbackPlan>, Feedback)>,
-    /// Conditions that the work wants derived from the object.
-    pub(super) rule_conditions: Vec<String>,
+    pub(super) feedback: Option<Feedback>,
+    /// Conditions that the rules derive from the live object; `None` if it was not read, which
+    /// leaves those of this generation.
+    pub(super) derived: Option<Vec<Condition>>,
+    pub(super) plans: Plans,
 }
 
 /// The status of a work after a pass over its manifests.
@@ -74,19 +78,17 @@ pub(super) fn compose(
     for (manifest, report) in manifests.iter_mut().zip(reports) {
         let available = available_of_manifest(report.seen.sighting(), now);
         conditions::set(&mut manifest.conditions, available);
-        if let Some((plan, feedback)) = &report.feedback {
-            feedback::record(manifest, plan, feedback.clone(), now);
-        }
-        for rule in &report.rule_conditions {
-            let unknown = conditions::new(
-                rule,
-                Status::Unknown,
-                CONDITION_RULE_INTERNAL_ERROR,
-                "condition rules are not supported by this version of the agent",
-                Some(generation),
-                now,
-            );
-            conditions::set(&mut manifest.conditions, unknown);
+        record_feedback(manifest, report, now);
+        let derived = match (&report.derived, &report.seen) {
+            (Some(derived), _) => derived.clone(),
+            (None, Seen::NotFound) => {
+                let rules = &report.plans.rules;
+                rules.without_object(&manifest.conditions, generation, now)
+            }
+            (None, _) => Vec::new(),
+        };
+        for condition in derived {
+            conditions::set(&mut manifest.conditions, condition);
         }
         prune_rule_conditions(&mut manifest.conditions, generation);
     }
@@ -101,6 +103,26 @@ pub(super) fn compose(
     prune_rule_conditions(&mut status.conditions, generation);
     status.resource_status.manifests = manifests;
     status
+}
+
+/// Values of an object that is gone are taken back, unless it was complete: those are its result.
+///
+/// Differs from upstream, which shows the last values for ever.
+fn record_feedback(manifest: &mut ManifestCondition, report: &ManifestReport, now: Timestamp) {
+    let feedback = match (&report.feedback, &report.seen) {
+        (Some(feedback), _) => feedback.clone(),
+        (None, Seen::NotFound)
+            if !manifest.status_feedback.values.is_empty()
+                && !read::is_true(&manifest.conditions, MANIFEST_COMPLETE) =>
+        {
+            Feedback {
+                values: Vec::new(),
+                errors: vec!["the object does not exist".to_owned()],
+            }
+        }
+        (None, _) => return,
+    };
+    feedback::record(manifest, &report.plans.feedback, feedback, now);
 }
 
 /// The status of a work whose spec cannot be read: nothing is known about its manifests.

@@ -5,9 +5,11 @@
 //!                        (routes by owner label,     (pure state in muster_core::replicaset)
 //!                         placement and name)
 //!   hub API ──watches──► PlacementResolver ──PlacementDecisions──► hub API     (embedded hub only)
+//!   hub API ──works of no set──► FinishedWorks ──deletions──► hub API
 //! ```
 
 mod facts;
+mod finished_works;
 mod placement_resolver;
 mod replica_set_aggregator;
 mod replica_sets;
@@ -18,6 +20,7 @@ mod work_writes;
 use std::fmt;
 use std::time::Duration;
 
+pub use finished_works::FinishedWorks;
 pub use placement_resolver::{PlacementResolver, register_cluster};
 pub use replica_set_aggregator::ReplicaSetAggregator;
 pub use replica_sets::ReplicaSets;

@@ -59,6 +59,47 @@ pub(super) struct WorkView {
 }
 view_of!(WorkView, ManifestWork);
 
+/// A ManifestWork with what decides about its end; manifests and feedback are skipped.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct FinishView {
+    pub(super) metadata: ObjectMeta,
+    #[serde(default)]
+    spec: FinishSpec,
+    #[serde(default)]
+    status: FinishStatus,
+}
+view_of!(FinishView, ManifestWork);
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FinishSpec {
+    delete_option: Option<FinishOption>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FinishOption {
+    ttl_seconds_after_finished: Option<i64>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+struct FinishStatus {
+    conditions: Option<Vec<Condition>>,
+}
+
+impl FinishView {
+    /// `deleteOption.ttlSecondsAfterFinished`.
+    pub(super) fn ttl_seconds(&self) -> Option<i64> {
+        let option = self.spec.delete_option.as_ref()?;
+        option.ttl_seconds_after_finished
+    }
+
+    /// The conditions of the work.
+    pub(super) fn conditions(&self) -> &[Condition] {
+        self.status.conditions.as_deref().unwrap_or_default()
+    }
+}
+
 /// A ManifestWorkReplicaSet with its template left as JSON text.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct SetView {

@@ -1,6 +1,7 @@
 //! The writes of works: what is sent, and what comes of it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use kube::Api;
 use kube::api::{DeleteParams, PostParams, Request};
@@ -34,6 +35,20 @@ pub(super) enum WriteError {
 impl WriteError {
     pub(super) fn is_not_found(&self) -> bool {
         matches!(self, Self::Api(kube::Error::Api(status)) if status.is_not_found())
+    }
+
+    /// The object has changed since it was seen.
+    pub(super) fn is_conflict(&self) -> bool {
+        matches!(self, Self::Api(kube::Error::Api(status)) if status.is_conflict())
+    }
+
+    /// How long the server asks to be left alone.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        let Self::Api(kube::Error::Api(status)) = self else {
+            return None;
+        };
+        let seconds = status.details.as_ref()?.retry_after_seconds;
+        (seconds > 0).then(|| Duration::from_secs(seconds.into()))
     }
 
     /// One line for a status: the server's message without the client's wrapping.

@@ -2,6 +2,7 @@
 //! `cargo run -p muster-apiserver --example serve -- KUBECONFIG_FILE`, then
 //! `kubectl --kubeconfig KUBECONFIG_FILE get all -A`.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use muster_apiserver::{ApiServer, ServeOptions, SimulatorOptions, WorkloadSimulator};
@@ -14,7 +15,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .ok_or("usage: serve KUBECONFIG_FILE")?;
     let server = ApiServer::builder().build().await?;
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    let serving = server.serve(ServeOptions { listen, dir: None }).await?;
+    let serving = server
+        .serve(ServeOptions {
+            listen,
+            dir: None,
+            tokens: BTreeMap::new(),
+        })
+        .await?;
     // JSON is YAML.
     std::fs::write(&file, serde_json::to_string_pretty(&serving.kubeconfig())?)?;
     println!(

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::authz::{Authorize, UserInfo};
+
 /// What a request wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -36,6 +38,10 @@ pub struct AdmissionRequest<'a> {
     pub object: &'a Value,
     /// The stored object, for updates and deletions.
     pub old: Option<&'a Value>,
+    /// Who asks, after impersonation.
+    pub user: &'a UserInfo,
+    /// Tells what users may do.
+    pub authorizer: &'a dyn Authorize,
 }
 
 /// Decides on writes after validation. Must be pure and quick: it runs on the request's task.

@@ -272,6 +272,15 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         .generation()
         .fields(&["status.successful"]),
     Builtin::new(
+        "authentication.k8s.io",
+        "v1",
+        "SelfSubjectReview",
+        "selfsubjectreview",
+        "selfsubjectreviews",
+    )
+    .cluster()
+    .review(),
+    Builtin::new(
         "authorization.k8s.io",
         "v1",
         "LocalSubjectAccessReview",

@@ -5,6 +5,7 @@
 //! a socket, and over HTTPS when asked.
 
 mod admission;
+mod authz;
 mod builtin;
 mod builtin_schema;
 mod crd;
@@ -17,7 +18,6 @@ mod object;
 mod openapi;
 mod patch;
 mod registry;
-mod review;
 mod schema;
 mod selector;
 mod serve;
@@ -33,6 +33,7 @@ mod validation;
 mod verbs;
 
 pub use admission::{Admission, AdmissionRequest, Operation};
+pub use authz::{Authorization, Authorize, Decision, UserInfo};
 pub use serve::{ServeError, ServeOptions, Serving};
 pub use server::{ApiServer, ApiServerBuilder, BuildError, Storage};
 pub use simulator::{Failure, FailureRule, SimulatorOptions, WorkloadSimulator};

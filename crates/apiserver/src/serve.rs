@@ -1,5 +1,6 @@
 //! The server on a socket: HTTPS with a bearer token, never without.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,8 +8,8 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::Request;
 use http::header::AUTHORIZATION;
+use http::{HeaderMap, Request};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -21,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service;
 
+use crate::authz::{Authorization, UserInfo};
 use crate::http::service::{ApiService, error_response};
 use crate::server::ApiServer;
 use crate::status::ApiError;
@@ -40,6 +42,9 @@ pub struct ServeOptions {
     pub listen: SocketAddr,
     /// Keeps CA and token across restarts; without it they are new each time.
     pub dir: Option<PathBuf>,
+    /// Bearer tokens beside the administrator's, each with its user, as kube-apiserver's
+    /// `--token-auth-file` lists them.
+    pub tokens: BTreeMap<String, UserInfo>,
 }
 
 /// Why the socket is not served.
@@ -130,11 +135,12 @@ impl ApiServer {
         let (stop, connections) = (self.inner.stopping.child_token(), TaskTracker::new());
         let acceptor = Acceptor {
             tls: TlsAcceptor::from(Arc::new(config)),
-            service: ApiService {
-                server: self.inner.clone(),
-                counted: true,
-            },
-            token: Arc::from(identity.token.as_str()),
+            server: self.clone(),
+            users: Arc::new(Users::new(
+                &identity.token,
+                options.tokens,
+                self.inner.authorizer.mode,
+            )),
             stop: stop.clone(),
             connections: connections.clone(),
         };
@@ -153,8 +159,8 @@ impl ApiServer {
 #[derive(Clone)]
 struct Acceptor {
     tls: TlsAcceptor,
-    service: ApiService,
-    token: Arc<str>,
+    server: ApiServer,
+    users: Arc<Users>,
     stop: CancellationToken,
     connections: TaskTracker,
 }
@@ -194,15 +200,17 @@ impl Acceptor {
                 Err(_) => return,
             },
         };
-        let (service, token) = (self.service, self.token);
+        let (server, users) = (self.server.inner, self.users);
         let service = service_fn(move |request: Request<Incoming>| {
-            let authorized = is_authorized(&request, &token);
-            let mut service = service.clone();
+            let service = users.of(request.headers()).map(|user| ApiService {
+                server: server.clone(),
+                counted: true,
+                user,
+            });
             async move {
-                if authorized {
-                    service.call(request).await
-                } else {
-                    Ok(error_response(&ApiError::unauthorized()))
+                match service {
+                    Some(mut service) => service.call(request).await,
+                    None => Ok(error_response(&ApiError::unauthorized())),
                 }
             }
         });
@@ -223,13 +231,43 @@ impl Acceptor {
     }
 }
 
-fn is_authorized(request: &Request<Incoming>, token: &str) -> bool {
-    request
-        .headers()
-        .get(AUTHORIZATION)
-        .and_then(|v| v.to_str().ok())
-        .and_then(|v| v.strip_prefix("Bearer "))
-        .is_some_and(|given| same(given.trim().as_bytes(), token.as_bytes()))
+/// Who holds which token.
+struct Users {
+    tokens: Vec<(String, Arc<UserInfo>)>,
+    /// Whoever brings no token, where such requests are not refused outright.
+    nobody: Option<Arc<UserInfo>>,
+}
+
+impl Users {
+    fn new(admin: &str, tokens: BTreeMap<String, UserInfo>, mode: Authorization) -> Self {
+        let listed = tokens
+            .into_iter()
+            .map(|(token, user)| (token, Arc::new(user.authenticated())));
+        let admin = (admin.to_owned(), Arc::new(UserInfo::admin()));
+        // Where everybody may do everything, as with the real server, nobody is anonymous.
+        let nobody = (mode == Authorization::Rbac).then(|| Arc::new(UserInfo::anonymous()));
+        Self {
+            tokens: std::iter::once(admin).chain(listed).collect(),
+            nobody,
+        }
+    }
+
+    /// The sender of a request; none if the token is unknown, or missing where one is needed.
+    fn of(&self, headers: &HeaderMap) -> Option<Arc<UserInfo>> {
+        let token = headers
+            .get(AUTHORIZATION)
+            .and_then(|v| v.to_str().ok())
+            .and_then(|v| v.strip_prefix("Bearer "))
+            .map(str::trim)
+            .filter(|token| !token.is_empty());
+        let Some(token) = token else {
+            return self.nobody.clone();
+        };
+        self.tokens
+            .iter()
+            .find(|(known, _)| same(token.as_bytes(), known.as_bytes()))
+            .map(|(_, user)| user.clone())
+    }
 }
 
 /// Compares in a time that does not tell where the texts differ.

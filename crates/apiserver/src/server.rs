@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::Admission;
+use crate::authz::{self, Authorization, Authorizer, UserInfo};
 use crate::builtin::NAMESPACES;
 use crate::http::service::ApiService;
 use crate::object;
@@ -71,6 +72,7 @@ pub enum BuildError {
 pub struct ApiServerBuilder {
     storage: Storage,
     admission: Option<Arc<dyn Admission>>,
+    authorization: Authorization,
     crds: Vec<CustomResourceDefinition>,
     limits: Limits,
 }
@@ -85,6 +87,12 @@ impl ApiServerBuilder {
     /// Sets who decides on writes beside the server itself.
     pub fn admission(mut self, admission: Arc<dyn Admission>) -> Self {
         self.admission = Some(admission);
+        self
+    }
+
+    /// Sets whether requests need rights; they need none if not called.
+    pub fn authorization(mut self, authorization: Authorization) -> Self {
+        self.authorization = authorization;
         self
     }
 
@@ -127,6 +135,7 @@ impl ApiServerBuilder {
             store,
             registry,
             admission: self.admission,
+            authorizer: Authorizer::new(self.authorization),
             meter: Meter::default(),
             pages: Pages::default(),
             stopping: CancellationToken::new(),
@@ -135,7 +144,7 @@ impl ApiServerBuilder {
             what: "custom resource definitions".to_owned(),
             why: e.message,
         })?;
-        inner.create_first_namespaces().await?;
+        inner.create_first_objects().await?;
         let server = ApiServer { inner };
         for crd in self.crds {
             install(&server, crd).await?;
@@ -191,6 +200,7 @@ impl ApiServer {
         ApiServerBuilder {
             storage: Storage::Memory,
             admission: None,
+            authorization: Authorization::default(),
             crds: Vec::new(),
             limits: Limits {
                 history_events: HISTORY_EVENTS,
@@ -207,7 +217,17 @@ impl ApiServer {
     ///
     /// Panics outside of a tokio runtime, as [`kube::Client::new`] does.
     pub fn client(&self) -> kube::Client {
-        self.client_of(true)
+        self.client_of(UserInfo::admin(), true)
+    }
+
+    /// As [`ApiServer::client`], for a client that acts as this user, who counts as
+    /// authenticated. [`ApiServer::client`] itself acts as an administrator.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime, as [`kube::Client::new`] does.
+    pub fn client_as(&self, user: UserInfo) -> kube::Client {
+        self.client_of(user.authenticated(), true)
     }
 
     /// Gives a client whose requests and watches do not appear in [`ApiServer::stats`]: for
@@ -217,14 +237,15 @@ impl ApiServer {
     ///
     /// Panics outside of a tokio runtime, as [`kube::Client::new`] does.
     pub fn uncounted_client(&self) -> kube::Client {
-        self.client_of(false)
+        self.client_of(UserInfo::admin(), false)
     }
 
-    fn client_of(&self, counted: bool) -> kube::Client {
+    fn client_of(&self, user: UserInfo, counted: bool) -> kube::Client {
         kube::Client::new(
             ApiService {
                 server: self.inner.clone(),
                 counted,
+                user: Arc::new(user),
             },
             "default",
         )
@@ -247,6 +268,7 @@ pub(crate) struct Inner {
     pub(crate) store: Store,
     pub(crate) registry: Registry,
     pub(crate) admission: Option<Arc<dyn Admission>>,
+    pub(crate) authorizer: Authorizer,
     pub(crate) meter: Meter,
     pub(crate) pages: Pages,
     pub(crate) stopping: CancellationToken,
@@ -283,30 +305,39 @@ impl Inner {
             .await
     }
 
-    async fn create_first_namespaces(&self) -> Result<(), BuildError> {
-        let types = self.registry.types();
-        let def = types
-            .by_key(NAMESPACES)
-            .expect("namespaces are a built-in type");
+    /// Creates what every cluster has, unless it is there.
+    async fn create_first_objects(&self) -> Result<(), BuildError> {
         for name in FIRST_NAMESPACES {
-            let key = ObjectKey::new("", name);
-            if self.store.get(&def.key, &key).is_some() {
-                continue;
-            }
-            let mut namespace = json!({
+            let namespace = json!({
                 "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
                 "spec": {"finalizers": ["kubernetes"]},
+                "status": {"phase": "Active"},
             });
-            crate::strategy::prepare_create_metadata(def, &mut namespace);
-            namespace["status"] = json!({"phase": "Active"});
-            self.put(def, &key, Expect::Absent, namespace)
-                .await
-                .map_err(|e| BuildError::Write {
-                    what: format!("namespace {name}"),
-                    why: e.to_string(),
-                })?;
+            self.create_first(NAMESPACES, namespace).await?;
+        }
+        if self.authorizer.mode == Authorization::Rbac {
+            for (resource, object) in authz::first_objects() {
+                self.create_first(resource, object).await?;
+            }
         }
         Ok(())
+    }
+
+    async fn create_first(&self, resource: &str, mut object: Value) -> Result<(), BuildError> {
+        let types = self.registry.types();
+        let def = types.by_key(resource).expect("it is a built-in type");
+        let key = ObjectKey::new("", object::meta_str(&object, "name"));
+        if self.store.get(&def.key, &key).is_some() {
+            return Ok(());
+        }
+        crate::strategy::prepare_create_metadata(def, &mut object);
+        self.put(def, &key, Expect::Absent, object)
+            .await
+            .map(|_| ())
+            .map_err(|e| BuildError::Write {
+                what: format!("{} {}", def.singular, key.name),
+                why: e.to_string(),
+            })
     }
 }
 

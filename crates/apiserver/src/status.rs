@@ -248,7 +248,7 @@ impl ApiError {
     }
 
     /// An apply would take fields from others; `causes` name them.
-    pub(crate) fn apply_conflict(message: impl Into<String>, causes: Vec<Value>) -> Self {
+    pub(crate) fn apply_conflict(message: impl Into<String>, causes: &[Value]) -> Self {
         Self::new(
             StatusCode::CONFLICT,
             "Conflict",
@@ -267,7 +267,13 @@ impl ApiError {
 
     /// Validation failed; `subject.resource` is the kind here.
     pub(crate) fn invalid(subject: &Subject, errors: &[FieldError]) -> Self {
-        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        // The same problem found twice is two causes and one text.
+        let mut texts: Vec<String> = Vec::new();
+        for text in errors.iter().map(ToString::to_string) {
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
         let text = match texts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -296,11 +302,11 @@ impl ApiError {
     }
 
     pub(crate) fn forbidden(subject: &Subject, why: &str) -> Self {
-        let message = format!(
-            "{} {:?} is forbidden: {why}",
-            subject.qualified(),
-            subject.name
-        );
+        let message = match (subject.resource.as_str(), subject.name.as_str()) {
+            ("", _) => format!("forbidden: {why}"),
+            (_, "") => format!("{} is forbidden: {why}", subject.qualified()),
+            (_, name) => format!("{} {name:?} is forbidden: {why}", subject.qualified()),
+        };
         Self::new(
             StatusCode::FORBIDDEN,
             "Forbidden",

@@ -9,6 +9,7 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -23,6 +24,7 @@ fn options(dir: Option<&std::path::Path>) -> ServeOptions {
     ServeOptions {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         dir: dir.map(std::path::Path::to_owned),
+        tokens: BTreeMap::new(),
     }
 }
 
@@ -102,6 +104,7 @@ async fn a_taken_address_is_named() {
     let taken = ServeOptions {
         listen: serving.addr(),
         dir: None,
+        tokens: BTreeMap::new(),
     };
     let error = server.serve(taken).await.unwrap_err().to_string();
     assert!(error.contains(&serving.addr().to_string()), "{error}");

@@ -2,9 +2,11 @@
 //! resource versions, events. Every expected value was read off the real server; where the
 //! embedded one differs, the embedded one is wrong.
 
+mod access;
 mod crds;
 mod deletion;
 mod discovery;
+mod jobs;
 mod objects;
 mod patches;
 mod selectors;
@@ -24,7 +26,9 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 pub(crate) fn stories() -> Vec<Story> {
     [
+        access::stories(),
         objects::stories(),
+        jobs::stories(),
         selectors::stories(),
         patches::stories(),
         server_side_apply::stories(),

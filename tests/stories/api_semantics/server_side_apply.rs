@@ -1,12 +1,23 @@
-//! Server-side apply, and who owns which field after any kind of write.
+//! Server-side apply: creation, merging, conflicts and refusals. Custom types and the owners
+//! that other writes leave behind have files of their own.
+
+mod custom;
+mod owners;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value, json};
 
-use super::{CRDS, LIMIT, config_map, has, resource_version, text};
-use crate::support::{Answer, Cluster, Story, World, eventually, unique_name};
+use super::{has, resource_version, text};
+use crate::support::{Answer, Cluster, Story, World, unique_name};
 
 pub(super) fn stories() -> Vec<Story> {
+    [applying(), custom::stories(), owners::stories()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn applying() -> Vec<Story> {
     on_each_backend![
         apply_creates_changes_and_leaves_equal_objects_alone,
         fields_that_are_applied_no_more_go,
@@ -14,22 +25,12 @@ pub(super) fn stories() -> Vec<Story> {
         a_conflict_names_the_manager_and_the_field,
         many_conflicts_are_grouped_by_manager,
         force_takes_fields_from_others,
-        a_status_is_applied_apart,
         lists_merge_by_their_keys,
         sets_merge_by_value,
-        custom_objects_merge_as_their_schema_says,
-        an_emptied_map_of_a_custom_object_is_refused,
-        open_parts_of_custom_objects_merge_as_deduced,
-        a_created_deployment_is_owned_field_by_field,
-        writes_of_all_kinds_are_tracked,
-        writes_that_change_nothing_change_no_time,
-        managers_can_be_forgotten_and_are_found_again_by_apply,
-        the_oldest_of_too_many_managers_are_put_together,
         a_dry_run_changes_nothing,
         a_manager_is_required_and_checked,
         objects_that_cannot_be_applied_are_refused,
         a_scale_is_applied_to_its_object,
-        a_definition_is_applied,
         kubectl_takes_over_from_its_client_side_apply,
     ]
 }
@@ -256,73 +257,6 @@ async fn force_takes_fields_from_others(world: World) -> Result<()> {
     )
 }
 
-async fn a_status_is_applied_apart(world: World) -> Result<()> {
-    let hub = world.hub().await?;
-    let path = format!(
-        "/apis/{}/v1/namespaces/{}/parts/a",
-        Parts::install(&hub).await?.group,
-        hub.namespace().await?
-    );
-    let group = path.split('/').nth(2).context("no group")?.to_owned();
-    let part = |spec: Value, status: Value| {
-        json!({
-            "apiVersion": format!("{group}/v1"), "kind": "Part", "metadata": { "name": "a" },
-            "spec": spec, "status": status,
-        })
-    };
-    let status_path = format!("{path}/status");
-    apply(
-        &hub,
-        &status_path,
-        "s",
-        &part(json!({}), json!({ "ok": true })),
-    )
-    .await?
-    .refused(404, "NotFound", &format!("parts.{group} \"a\" not found"))?;
-    let created = apply(
-        &hub,
-        &path,
-        "m",
-        &part(json!({ "size": 1 }), json!({ "ok": true })),
-    )
-    .await?
-    .created()?;
-    has(&created, &json!({ "status": null }))?;
-    let applied = apply(
-        &hub,
-        &status_path,
-        "s",
-        &part(json!({ "size": 2 }), json!({ "ok": true })),
-    )
-    .await?
-    .ok()?;
-    has(
-        &applied,
-        &json!({ "spec": { "size": 1 }, "status": { "ok": true } }),
-    )?;
-    owned_by(
-        &applied,
-        &json!({
-            "m Apply": { "f:spec": { "f:size": {} } },
-            "s Apply status": { "f:status": { "f:ok": {} } },
-        }),
-    )?;
-    apply(
-        &hub,
-        &status_path,
-        "t",
-        &part(json!({}), json!({ "ok": false })),
-    )
-    .await?
-    .refused(
-        409,
-        "Conflict",
-        "Apply failed with 1 conflict: conflict with \"s\" with subresource \"status\": \
-             .status.ok",
-    )?;
-    Ok(())
-}
-
 async fn lists_merge_by_their_keys(world: World) -> Result<()> {
     let hub = world.hub().await?;
     let path = format!(
@@ -438,395 +372,6 @@ async fn sets_merge_by_value(world: World) -> Result<()> {
     )?;
     // Stories leave nothing behind that cannot be deleted.
     apply(&hub, &path, "two", &with(json!([]))).await?.ok()?;
-    Ok(())
-}
-
-/// A custom type with lists and maps of every kind.
-struct Parts {
-    group: String,
-}
-
-impl Parts {
-    fn definition(group: &str) -> Value {
-        json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": { "name": format!("parts.{group}") },
-            "spec": {
-                "group": group, "scope": "Namespaced",
-                "names": { "plural": "parts", "kind": "Part" },
-                "versions": [{
-                    "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
-                    "schema": { "openAPIV3Schema": { "type": "object", "properties": {
-                        "spec": { "type": "object", "properties": {
-                            "size": { "type": "integer" },
-                            "tags": { "type": "object", "additionalProperties": { "type": "string" } },
-                            "whole": { "type": "object", "x-kubernetes-map-type": "atomic",
-                                       "additionalProperties": { "type": "string" } },
-                            "names": { "type": "array", "x-kubernetes-list-type": "set",
-                                       "items": { "type": "string" } },
-                            "args": { "type": "array", "items": { "type": "string" } },
-                            "screws": { "type": "array", "x-kubernetes-list-type": "map",
-                                "x-kubernetes-list-map-keys": ["name", "kind"],
-                                "items": { "type": "object", "required": ["name"], "properties": {
-                                    "name": { "type": "string" },
-                                    "kind": { "type": "string", "default": "plain" },
-                                    "count": { "type": "integer" },
-                                } } },
-                            "free": { "type": "object",
-                                      "x-kubernetes-preserve-unknown-fields": true },
-                        } },
-                        "status": { "type": "object", "properties": { "ok": { "type": "boolean" } } },
-                    } } },
-                }],
-            },
-        })
-    }
-
-    async fn install(hub: &Cluster) -> Result<Self> {
-        let group = format!("{}.example.com", unique_name("parts"));
-        hub.rest()
-            .post(CRDS, &Self::definition(&group))
-            .await?
-            .created()?;
-        let path = format!("/apis/{group}/v1/parts");
-        eventually(LIMIT, "the type to be served", || async {
-            let answer = hub.rest().get(&path).await?;
-            ensure!(answer.code == 200, "{answer:?}");
-            Ok(())
-        })
-        .await?;
-        Ok(Self { group })
-    }
-
-    /// A Part called `a`.
-    fn part(&self, spec: &Value) -> Value {
-        json!({
-            "apiVersion": format!("{}/v1", self.group), "kind": "Part",
-            "metadata": { "name": "a" }, "spec": spec,
-        })
-    }
-
-    /// The path of a Part called `a` in a namespace of its own.
-    async fn path(&self, hub: &Cluster) -> Result<String> {
-        Ok(format!(
-            "/apis/{}/v1/namespaces/{}/parts/a",
-            self.group,
-            hub.namespace().await?
-        ))
-    }
-}
-
-async fn custom_objects_merge_as_their_schema_says(world: World) -> Result<()> {
-    let hub = world.hub().await?;
-    let parts = Parts::install(&hub).await?;
-    let path = parts.path(&hub).await?;
-    let first = json!({
-        "tags": { "a": "1" }, "whole": { "a": "1" }, "names": ["x"], "args": ["x"],
-        "screws": [{ "name": "m4", "count": 1 }],
-    });
-    let created = apply(&hub, &path, "one", &parts.part(&first))
-        .await?
-        .created()?;
-    has(
-        &created,
-        &json!({ "spec": { "screws": [{ "name": "m4", "kind": "plain", "count": 1 }] } }),
-    )?;
-    owned_by(
-        &created,
-        &json!({ "one Apply": { "f:spec": {
-            "f:tags": { "f:a": {} }, "f:whole": {}, "f:names": { "v:\"x\"": {} }, "f:args": {},
-            "f:screws": { "k:{\"kind\":\"plain\",\"name\":\"m4\"}":
-                { ".": {}, "f:name": {}, "f:count": {} } },
-        } } }),
-    )?;
-    let second = json!({
-        "tags": { "b": "2" }, "names": ["y"],
-        "screws": [{ "name": "m4", "kind": "odd" }, { "name": "m4", "count": 1 }],
-    });
-    let merged = apply(&hub, &path, "two", &parts.part(&second))
-        .await?
-        .ok()?;
-    ensure!(
-        merged["spec"]
-            == json!({
-                "tags": { "a": "1", "b": "2" }, "whole": { "a": "1" }, "names": ["x", "y"],
-                "args": ["x"],
-                "screws": [
-                    { "name": "m4", "kind": "odd" },
-                    { "name": "m4", "kind": "plain", "count": 1 },
-                ],
-            }),
-        "{merged}"
-    );
-    // Atomic lists and maps are one field each.
-    let atomic = json!({ "whole": { "b": "1" }, "args": ["y"] });
-    apply(&hub, &path, "two", &parts.part(&atomic))
-        .await?
-        .refused(
-            409,
-            "Conflict",
-            "Apply failed with 2 conflicts: conflicts with \"one\":\n- .spec.args\n- .spec.whole",
-        )?;
-    let forced = apply(&hub, &path, "two&force=true", &parts.part(&atomic))
-        .await?
-        .ok()?;
-    ensure!(
-        forced["spec"]
-            == json!({
-                "tags": { "a": "1" }, "whole": { "b": "1" }, "names": ["x"], "args": ["y"],
-                "screws": [{ "name": "m4", "kind": "plain", "count": 1 }],
-            }),
-        "{forced}"
-    );
-    Ok(())
-}
-
-async fn an_emptied_map_of_a_custom_object_is_refused(world: World) -> Result<()> {
-    let hub = world.hub().await?;
-    let parts = Parts::install(&hub).await?;
-    let path = parts.path(&hub).await?;
-    let full = parts.part(&json!({ "tags": { "a": "1" } }));
-    apply(&hub, &path, "m", &full).await?.created()?;
-    // What loses its last field becomes null, which the type does not allow.
-    apply(&hub, &path, "m", &parts.part(&json!({ "tags": {} }))).await?.refused(
-        422,
-        "Invalid",
-        &format!(
-            "Part.{} \"a\" is invalid: spec.tags: Invalid value: \"null\": spec.tags in body must \
-             be of type object: \"null\"",
-            parts.group
-        ),
-    )?;
-    let gone = apply(&hub, &path, "m", &parts.part(&json!({ "size": 1 })))
-        .await?
-        .ok()?;
-    ensure!(gone["spec"] == json!({ "size": 1 }), "{gone}");
-    Ok(())
-}
-
-async fn open_parts_of_custom_objects_merge_as_deduced(world: World) -> Result<()> {
-    let hub = world.hub().await?;
-    let parts = Parts::install(&hub).await?;
-    let path = parts.path(&hub).await?;
-    let one = json!({ "free": { "map": { "a": 1 }, "list": [{ "a": 1 }] } });
-    let created = apply(&hub, &path, "one", &parts.part(&one))
-        .await?
-        .created()?;
-    owned_by(
-        &created,
-        &json!({ "one Apply": { "f:spec": { "f:free": {
-            "f:map": { ".": {}, "f:a": {} }, "f:list": {},
-        } } } }),
-    )?;
-    let two = json!({ "free": { "map": { "b": 2 } } });
-    let merged = apply(&hub, &path, "two", &parts.part(&two)).await?.ok()?;
-    ensure!(
-        merged["spec"]["free"] == json!({ "map": { "a": 1, "b": 2 }, "list": [{ "a": 1 }] }),
-        "{merged}"
-    );
-    let list = json!({ "free": { "list": [{ "a": 1 }, { "b": 2 }] } });
-    apply(&hub, &path, "two", &parts.part(&list))
-        .await?
-        .refused(
-            409,
-            "Conflict",
-            "Apply failed with 1 conflict: conflict with \"one\": .spec.free.list",
-        )?;
-    let unknown = json!({ "colour": "red" });
-    apply(&hub, &path, "two", &parts.part(&unknown)).await?.refused(
-        500,
-        "",
-        &format!(
-            "failed to create typed patch object (/a; {}/v1, Kind=Part): .spec.colour: field not \
-             declared in schema",
-            parts.group
-        ),
-    )?;
-    Ok(())
-}
-
-async fn a_created_deployment_is_owned_field_by_field(world: World) -> Result<()> {
-    let hub = world.hub().await?;
-    let path = format!(
-        "/apis/apps/v1/namespaces/{}/deployments?fieldManager=creator",
-        hub.namespace().await?
-    );
-    let mut object = deployment(1);
-    object["metadata"]["labels"] = json!({ "app": "a" });
-    object["spec"]["template"]["spec"]["containers"] = json!([
-        { "name": "one", "image": "one:1", "ports": [{ "containerPort": 80 }] },
-    ]);
-    let created = hub.rest().post(&path, &object).await?.created()?;
-    owned_by(
-        &created,
-        &json!({ "creator Update": {
-            "f:metadata": { "f:labels": { ".": {}, "f:app": {} } },
-            "f:spec": {
-                "f:progressDeadlineSeconds": {}, "f:replicas": {}, "f:revisionHistoryLimit": {},
-                "f:selector": {},
-                "f:strategy": {
-                    "f:rollingUpdate": { ".": {}, "f:maxSurge": {}, "f:maxUnavailable": {} },
-                    "f:type": {},
-                },
-                "f:template": {
-                    "f:metadata": { "f:labels": { ".": {}, "f:app": {} } },
-                    "f:spec": {
-                        "f:containers": { "k:{\"name\":\"one\"}": {
-                            ".": {}, "f:image": {}, "f:imagePullPolicy": {}, "f:name": {},
-                            "f:ports": { ".": {},
-                                "k:{\"containerPort\":80,\"protocol\":\"TCP\"}":
-                                    { ".": {}, "f:containerPort": {}, "f:protocol": {} },
-                            },
-                            "f:resources": {}, "f:terminationMessagePath": {},
-                            "f:terminationMessagePolicy": {},
-                        } },
-                        "f:dnsPolicy": {}, "f:restartPolicy": {}, "f:schedulerName": {},
-                        "f:securityContext": {}, "f:terminationGracePeriodSeconds": {},
-                    },
-                },
-            },
-        } }),
-    )
-}
-
-async fn writes_of_all_kinds_are_tracked(world: World) -> Result<()> {
-    let hub = world.hub().await?;
-    let path = config_maps(&hub).await?;
-    let at = |manager: &str| format!("{path}/a?fieldManager={manager}");
-    let mut object = config_map("a", "1");
-    object["data"]["other"] = json!("1");
-    let created = hub
-        .rest()
-        .post(&format!("{path}?fieldManager=post"), &object)
-        .await?
-        .created()?;
-    owned_by(
-        &created,
-        &json!({ "post Update": { "f:data": { ".": {}, "f:value": {}, "f:other": {} } } }),
-    )?;
-    hub.rest()
-        .put(&at("put"), &config_map("a", "2"))
-        .await?
-        .ok()?;
-    let label = json!({ "metadata": { "labels": { "app": "shop" } } });
-    hub.rest().merge_patch(&at("merge"), &label).await?.ok()?;
-    let add = json!([{ "op": "add", "path": "/data/json", "value": "1" }]);
-    hub.rest().json_patch(&at("json"), &add).await?.ok()?;
-    let strategic = json!({ "data": { "strategic": "1" }, "metadata": { "finalizers": null } });
-    let last = hub
-        .rest()
-        .send(
-            http::Method::PATCH,
-            &at("strategic"),
-            Some("application/strategic-merge-patch+json"),
-            Some(&strategic),
-        )
-        .await?
-        .ok()?;
-    owned_by(
-        &last,
-        &json!({
-            "post Update": { "f:data": {} },
-            "put Update": { "f:data": { "f:value": {} } },
-            "merge Update": { "f:metadata": { "f:labels": { ".": {}, "f:app": {} } } },
-            "json Update": { "f:data": { "f:json": {} } },
-            "strategic Update": { "f:data": { "f:strategic": {} } },
-        }),
-    )?;
-    // What somebody else sets to the same value changes hands with the next change only.
-    let same = json!({ "data": { "json": "1", "strategic": "2" } });
-    let changed = hub.rest().merge_patch(&at("merge"), &same).await?.ok()?;
-    let fields = owners(&changed)?;
-    ensure!(
-        fields["json Update"] == json!({ "f:data": { "f:json": {} } })
-            && !fields.contains_key("strategic Update"),
-        "{fields:?}"
-    );
-    Ok(())
-}
-
-async fn writes_that_change_nothing_change_no_time(world: World) -> Result<()> {
-    let hub = world.hub().await?;
-    let path = config_maps(&hub).await?;
-    let created = hub
-        .rest()
-        .post(&format!("{path}?fieldManager=m"), &config_map("a", "1"))
-        .await?
-        .created()?;
-    let at = format!("{path}/a?fieldManager=n");
-    let put = hub.rest().put(&at, &config_map("a", "1")).await?.ok()?;
-    ensure!(put == created, "{put}");
-    let patched = hub
-        .rest()
-        .merge_patch(&at, &json!({ "data": { "value": "1" } }))
-        .await?
-        .ok()?;
-    ensure!(patched == created, "{patched}");
-    Ok(())
-}
-
-async fn managers_can_be_forgotten_and_are_found_again_by_apply(world: World) -> Result<()> {
-    let hub = world.hub().await?;
-    let path = format!("{}/a", config_maps(&hub).await?);
-    apply(&hub, &path, "m", &data(&json!({ "x": "1" })))
-        .await?
-        .created()?;
-    let reset = json!({ "metadata": { "managedFields": [{}] } });
-    let forgotten = hub.rest().merge_patch(&path, &reset).await?.ok()?;
-    has(
-        &forgotten,
-        &json!({ "metadata": { "managedFields": null } }),
-    )?;
-    // Nobody is tracked until the object is applied.
-    let change = json!({ "data": { "y": "2" } });
-    let changed = hub.rest().merge_patch(&path, &change).await?.ok()?;
-    has(&changed, &json!({ "metadata": { "managedFields": null } }))?;
-    apply(&hub, &path, "m", &data(&json!({ "x": "2" })))
-        .await?
-        .refused(
-            409,
-            "Conflict",
-            "Apply failed with 1 conflict: conflict with \"before-first-apply\" using v1: .data.x",
-        )?;
-    let applied = apply(&hub, &path, "m", &data(&json!({ "x": "1" })))
-        .await?
-        .ok()?;
-    owned_by(
-        &applied,
-        &json!({
-            "m Apply": { "f:data": { "f:x": {} } },
-            "before-first-apply Update": { "f:data": { ".": {}, "f:x": {}, "f:y": {} } },
-        }),
-    )
-}
-
-async fn the_oldest_of_too_many_managers_are_put_together(world: World) -> Result<()> {
-    let hub = world.hub().await?;
-    let path = config_maps(&hub).await?;
-    hub.rest()
-        .post(&format!("{path}?fieldManager=m00"), &config_map("a", "1"))
-        .await?
-        .created()?;
-    let mut last = Value::Null;
-    for i in 1..=12 {
-        let mut change = json!({ "data": {} });
-        change["data"][format!("k{i:02}")] = json!("v");
-        last = hub
-            .rest()
-            .merge_patch(&format!("{path}/a?fieldManager=m{i:02}"), &change)
-            .await?
-            .ok()?;
-    }
-    let fields = owners(&last)?;
-    ensure!(fields.len() == 10, "{fields:?}");
-    let ancient = fields
-        .get("ancient-changes Update")
-        .context("nothing is ancient")?;
-    ensure!(
-        *ancient
-            == json!({ "f:data": { ".": {}, "f:value": {}, "f:k01": {}, "f:k02": {}, "f:k03": {} } }),
-        "{ancient}"
-    );
     Ok(())
 }
 
@@ -1021,30 +566,6 @@ async fn a_scale_is_applied_to_its_object(world: World) -> Result<()> {
         "{fields:?}"
     );
     Ok(())
-}
-
-async fn a_definition_is_applied(world: World) -> Result<()> {
-    let hub = world.hub().await?;
-    let group = format!("{}.example.com", unique_name("applied"));
-    let definition = Parts::definition(&group);
-    let path = format!("{CRDS}/parts.{group}");
-    let created = apply(&hub, &path, "m", &definition).await?.created()?;
-    let fields = owners(&created)?;
-    ensure!(
-        fields["m Apply"]
-            == json!({ "f:spec": {
-                "f:group": {}, "f:scope": {}, "f:names": { "f:kind": {}, "f:plural": {} },
-                "f:versions": {},
-            } }),
-        "{fields:?}"
-    );
-    let path = format!("/apis/{group}/v1/parts");
-    eventually(LIMIT, "the type to be served", || async {
-        let answer = hub.rest().get(&path).await?;
-        ensure!(answer.code == 200, "{answer:?}");
-        Ok(())
-    })
-    .await
 }
 
 async fn kubectl_takes_over_from_its_client_side_apply(world: World) -> Result<()> {

@@ -78,8 +78,7 @@ async fn a_corrected_spec_is_tried_at_once(world: World) -> Result<()> {
     let applied = manifest_condition(&work, 0, "Applied")?;
     let message = applied["message"].as_str().unwrap_or_default();
     ensure!(message.contains("data[no key/]"), "{applied}");
-    // By then the pause between two tries is seconds.
-    agent.looks_again("work", 4).await?;
+    agent.looks_again("work", 1).await?;
 
     let good = agent.config_map("cm1", json!({"a": "b"}));
     let begin = Instant::now();
@@ -97,6 +96,12 @@ async fn what_happens_while_the_hub_is_away_is_caught_up_with(world: World) -> R
         agent.applied(work, map(&agent, work)).await?;
     }
     let stays = agent.cm("stays").get().await?;
+
+    // Once without a change, which nothing but the connection could tell of.
+    agent.hub_door().close();
+    agent.says_ready(false).await?;
+    agent.hub_door().reopen();
+    agent.says_ready(true).await?;
 
     agent.hub_door().close();
     agent.work("goes").delete().await?;

@@ -10,6 +10,7 @@ pub(crate) mod deletion;
 pub(crate) mod eviction;
 pub(crate) mod executor;
 pub(crate) mod feedback;
+pub(crate) mod jobs;
 pub(crate) mod loops;
 pub(crate) mod rules;
 pub(crate) mod takeover;
@@ -17,21 +18,24 @@ pub(crate) mod ttl;
 
 use crate::support::Story;
 
-/// Those whose part of the agent is there.
+/// Those whose part of the agent is there; with `MUSTER_STORIES_AHEAD` in the environment, those
+/// that wait for theirs, too.
 pub(crate) fn stories() -> Vec<Story> {
     let mut stories = Vec::new();
     stories.extend(basic::stories());
     stories.extend(deletion::stories());
     stories.extend(eviction::stories());
     stories.extend(feedback::stories());
+    stories.extend(jobs::stories());
     stories.extend(loops::stories());
+    stories.extend(rules::stories());
     stories.extend(takeover::stories());
+    stories.extend(takeover::stories_with_apply());
+    stories.extend(ttl::stories());
     if std::env::var_os("MUSTER_STORIES_AHEAD").is_some() {
         stories.extend(executor::stories());
         stories.extend(feedback::watch_stories());
-        stories.extend(rules::stories());
-        stories.extend(takeover::stories_with_apply());
-        stories.extend(ttl::stories());
+        stories.extend(rules::stories_ahead());
     }
     stories
 }

@@ -28,11 +28,15 @@ pub(crate) fn stories() -> Vec<Story> {
         c05_an_unknown_well_known_condition_is_none,
         c06_each_object_has_its_own_condition,
         c07_the_first_matching_rules_win_and_a_bad_expression_is_told,
-        w35_a_work_is_complete_when_its_rule_says_so,
         a_finished_job_is_not_made_again,
         expressions_that_fail_give_conditions_that_say_so,
         one_manifest_in_progress_keeps_the_work_in_progress,
     ]
+}
+
+/// The repair of drift comes before the rules, and takes away what they wait for.
+pub(crate) fn stories_ahead() -> Vec<Story> {
+    on_each_backend![w35_a_work_is_complete_when_its_rule_says_so]
 }
 
 const EVALUATED: &str = "ConditionRuleEvaluated";

@@ -30,6 +30,7 @@
 //! | F13 (by poll) | `feedback::a_cluster_scoped_object_reports_too` |
 //! | S01 | `apply::create_only_creates_and_never_changes` |
 //! | S02, S03 | `apply::read_only_reads_and_never_writes` |
+//! | S05, S06, C011 | `server_side::a_conflict_costs_one_apply_a_pass_and_stops_nothing_else` |
 //! | C003, C005 | `trouble::bad_manifests_are_named_and_the_rest_is_applied` |
 //! | C007 | `apply::what_the_server_owns_is_ignored_in_a_manifest` |
 //! | C015 (idle) | `kinds::a_job_is_written_once` |
@@ -38,6 +39,8 @@
 //! | C086 | `deletion::an_object_that_somebody_else_made_anew_stays` |
 //! | C087 | `deletion::an_object_of_two_works_goes_with_the_last` |
 //! | C093 | `deletion::orphaned_objects_stay` |
+//! | W35 | `rules::a_rule_says_when_a_work_is_complete` |
+//! | C016 | `rules::a_complete_job_that_its_cluster_removes_is_not_made_anew` |
 //! | C151 | `trouble::a_status_conflict_is_composed_anew` |
 //! | C154 | `feedback::secret_data_stays_on_the_cluster` |
 //!
@@ -56,6 +59,8 @@ mod deletion;
 mod eviction;
 mod feedback;
 mod kinds;
+mod rules;
+mod server_side;
 mod tap;
 mod trouble;
 

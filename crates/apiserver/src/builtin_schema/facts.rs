@@ -119,7 +119,7 @@ pub(super) fn add_zeros(document: &mut Value) {
 mod tests {
     use super::*;
     use crate::builtin::BUILTINS;
-    use crate::schema::{ListType, PatchMerge, Schema};
+    use crate::schema::{ListType, MapType, PatchMerge, Schema};
 
     fn schema(kind: &str) -> Schema {
         let builtin = BUILTINS.iter().find(|b| b.kind == kind).unwrap();
@@ -149,13 +149,16 @@ mod tests {
         assert_eq!(list("spec.template.spec.containers.args"), ListType::Atomic);
         assert_eq!(list("metadata.finalizers"), ListType::Set);
         assert_eq!(list("metadata.ownerReferences"), keys(&["uid"]));
-        assert!(at(&deployment, "spec.selector").map_atomic);
-        assert!(at(&deployment, "spec.template.spec.nodeSelector").map_atomic);
-        assert!(!at(&deployment, "spec.template").map_atomic);
+        assert_eq!(at(&deployment, "spec.selector").map_type, MapType::Atomic);
+        assert_eq!(
+            at(&deployment, "spec.template.spec.nodeSelector").map_type,
+            MapType::Atomic
+        );
+        assert_eq!(at(&deployment, "spec.template").map_type, MapType::Granular);
         let protocol = at(&deployment, "spec.template.spec.containers.ports.protocol");
         assert_eq!(protocol.default, Some(json!("TCP")));
         let volume = schema("PersistentVolume");
-        assert!(!at(&volume, "spec.claimRef").map_atomic);
+        assert_eq!(at(&volume, "spec.claimRef").map_type, MapType::Granular);
     }
 
     #[test]

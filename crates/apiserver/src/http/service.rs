@@ -16,6 +16,7 @@ use super::body::ApiBody;
 use super::negotiate::{self, Form};
 use super::path::{self, ResourcePath, Target};
 use super::query::Query;
+use crate::authz::UserInfo;
 use crate::discovery;
 use crate::openapi;
 use crate::registry::Types;
@@ -35,6 +36,8 @@ pub(crate) struct ApiService {
     pub(crate) server: Arc<Inner>,
     /// Requests appear in the statistics.
     pub(crate) counted: bool,
+    /// Whom requests come from.
+    pub(crate) user: Arc<UserInfo>,
 }
 
 impl<B> tower::Service<Request<B>> for ApiService
@@ -52,9 +55,9 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (server, counted) = (self.server.clone(), self.counted);
+        let service = self.clone();
         Box::pin(async move {
-            Ok(match handle(server, counted, request).await {
+            Ok(match service.handle(request).await {
                 Ok(response) => response,
                 Err(error) => error_response(&error),
             })
@@ -62,59 +65,62 @@ where
     }
 }
 
-async fn handle<B>(
-    server: Arc<Inner>,
-    counted: bool,
-    request: Request<B>,
-) -> ApiResult<Response<ApiBody>>
-where
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    if server.stopping.is_cancelled() {
-        return Err(ApiError::shutting_down());
-    }
-    let (parts, body) = request.into_parts();
-    let target = path::parse(parts.uri.path());
-    let path = match target {
-        Target::Resource(path) => path,
-        other => {
-            if parts.method != Method::GET && parts.method != Method::HEAD {
-                return Err(ApiError::no_such_path());
-            }
-            let form = negotiate::accepted(&parts.headers).unwrap_or(Form::Object);
-            return plain(&server, &other, form);
+impl ApiService {
+    async fn handle<B>(self, request: Request<B>) -> ApiResult<Response<ApiBody>>
+    where
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let Self {
+            server, counted, ..
+        } = self;
+        if server.stopping.is_cancelled() {
+            return Err(ApiError::shutting_down());
         }
-    };
-    let types = server.registry.types();
-    let def = types
-        .find(&path.group, &path.plural)
-        .filter(|d| d.version(&path.version).is_some())
-        .filter(|d| d.namespaced || path.namespace.is_none())
-        .cloned()
-        .ok_or_else(|| no_such_resource(&types, &path.group))?;
-    let form = negotiate::accepted(&parts.headers)?;
-    let body = collect(body).await?;
-    let query = Query::parse(parts.uri.query());
-    let call = Call {
-        server,
-        def,
-        manager: manager::of(&parts.headers, &query),
-        query,
-        form,
-        content_type: negotiate::content_type(&parts.headers).to_owned(),
-        path,
-        body,
-        counted,
-    };
-    let verb = Verb::of(&parts.method, &call)?;
-    if counted {
-        call.server.meter.request(verb.name(), &call.def.key);
+        let (parts, body) = request.into_parts();
+        let target = path::parse(parts.uri.path());
+        let query = Query::parse(parts.uri.query());
+        let user = server.admit_user(&self.user, &parts, &target, &query)?;
+        let path = match target {
+            Target::Resource(path) => path,
+            other => {
+                if parts.method != Method::GET && parts.method != Method::HEAD {
+                    return Err(ApiError::no_such_path());
+                }
+                let form = negotiate::accepted(&parts.headers).unwrap_or(Form::Object);
+                return plain(&server, &other, form);
+            }
+        };
+        let types = server.registry.types();
+        let def = types
+            .find(&path.group, &path.plural)
+            .filter(|d| d.version(&path.version).is_some())
+            .filter(|d| d.namespaced || path.namespace.is_none())
+            .cloned()
+            .ok_or_else(|| no_such_resource(&types, &path.group))?;
+        let form = negotiate::accepted(&parts.headers)?;
+        let body = collect(body).await?;
+        let call = Call {
+            server,
+            def,
+            manager: manager::of(&parts.headers, &query),
+            query,
+            form,
+            content_type: negotiate::content_type(&parts.headers).to_owned(),
+            path,
+            body,
+            user,
+            counted,
+        };
+        let verb = Verb::of(&parts.method, &call)?;
+        if counted {
+            call.server.meter.request(verb.name(), &call.def.key);
+        }
+        call.check_dry_run(verb.options())?;
+        call.check_manager(verb.options())?;
+        dispatch(verb, call).await
     }
-    call.check_dry_run(verb.options())?;
-    call.check_manager(verb.options())?;
-    dispatch(verb, call).await
 }
 
 /// Groups of CRDs and unknown groups answer in plain text, as the real server does.

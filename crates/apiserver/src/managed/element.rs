@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 /// A JSON value with the total order of field sets, in which 1 and 1.0 are equal.
 #[derive(Clone, Debug)]
@@ -40,13 +40,7 @@ fn compare_values(a: &Value, b: &Value) -> Ordering {
         Value::Null => 5,
     };
     match (a, b) {
-        (Value::Number(a), Value::Number(b)) => match (a.as_i64(), b.as_i64()) {
-            (Some(a), Some(b)) => a.cmp(&b),
-            _ => {
-                let (a, b) = (a.as_f64(), b.as_f64());
-                a.partial_cmp(&b).unwrap_or(Ordering::Equal)
-            }
-        },
+        (Value::Number(a), Value::Number(b)) => compare_numbers(a, b),
         (Value::String(a), Value::String(b)) => a.cmp(b),
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
         (Value::Array(a), Value::Array(b)) => {
@@ -62,6 +56,14 @@ fn compare_values(a: &Value, b: &Value) -> Ordering {
         }
         _ => rank(a).cmp(&rank(b)),
     }
+}
+
+fn compare_numbers(a: &Number, b: &Number) -> Ordering {
+    if let (Some(a), Some(b)) = (a.as_i64(), b.as_i64()) {
+        return a.cmp(&b);
+    }
+    let (a, b) = (a.as_f64(), b.as_f64());
+    a.partial_cmp(&b).unwrap_or(Ordering::Equal)
 }
 
 fn first_difference(mut orders: impl Iterator<Item = Ordering>) -> Ordering {

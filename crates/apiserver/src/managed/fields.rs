@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::element::{Element, path_text};
 use super::set::FieldSet;
@@ -24,7 +24,7 @@ fn below(place: Place<'_>, value: &Value, set: &mut FieldSet) -> bool {
                 let (place, declared) = map.field(name).unwrap_or((Place::Deduced, false));
                 let mut own = FieldSet::default();
                 let leaf = below(place, value, &mut own);
-                let empty = value.is_null() || value.as_object().is_some_and(|o| o.is_empty());
+                let empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
                 set.put(Element::field(name), leaf || empty || !declared, own);
             }
         }

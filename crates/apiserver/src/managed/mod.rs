@@ -111,7 +111,9 @@ fn complete(schema: &Schema, value: &mut Value) {
         }
         Value::Array(items) => {
             if let Some(schema) = &schema.items {
-                items.iter_mut().for_each(|item| complete(schema, item));
+                for item in items {
+                    complete(schema, item);
+                }
             }
         }
         _ => {}

@@ -12,7 +12,7 @@ use super::element::Element;
 pub(super) struct FieldSet {
     members: BTreeSet<Element>,
     /// No child is empty.
-    children: BTreeMap<Element, FieldSet>,
+    children: BTreeMap<Element, Self>,
 }
 
 impl FieldSet {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::element::{Element, Ordered};
 use crate::builtin_schema;
-use crate::schema::{Additional, ListType, Schema, Type};
+use crate::schema::{Additional, ListType, MapType, Schema, Type};
 
 /// What is known about the values at a place of an object.
 #[derive(Clone, Copy, Debug)]
@@ -114,7 +114,6 @@ impl<'a> Place<'a> {
         };
         let atoms = atoms(schema);
         match value {
-            Some(Value::Object(_)) if atoms.map => self.map_form(),
             Some(Value::Array(_)) if atoms.list => self.list_form(),
             Some(Value::String(_) | Value::Number(_) | Value::Bool(_)) if atoms.scalar => {
                 Form::Leaf
@@ -127,7 +126,7 @@ impl<'a> Place<'a> {
 
     fn map_form(self) -> Form<'a> {
         match self {
-            Self::Typed { schema, .. } if schema.map_atomic => Form::Leaf,
+            Self::Typed { schema, .. } if schema.map_type == MapType::Atomic => Form::Leaf,
             // Raw objects are opaque to the server.
             Self::Typed { schema, .. } if is_raw(schema) => Form::Leaf,
             Self::Whole => Form::Leaf,

@@ -7,7 +7,9 @@ use regex::Regex;
 use serde_json::{Map, Value};
 
 use super::rules::Rules;
-use super::{Additional, Bounds, Child, Counts, ListType, PatchMerge, Schema, Type, child_path};
+use super::{
+    Additional, Bounds, Child, Counts, ListType, MapType, PatchMerge, Schema, Type, child_path,
+};
 
 /// A schema that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -90,12 +92,7 @@ impl Compiler<'_> {
                 .flatten();
             list.filter_map(|v| v.as_str().map(str::to_owned)).collect()
         };
-        let list_type = match fields.get("x-kubernetes-list-type").and_then(Value::as_str) {
-            Some("map") => ListType::Map(texts("x-kubernetes-list-map-keys")),
-            Some("set") => ListType::Set,
-            None | Some("atomic") => ListType::Atomic,
-            Some(other) => return Err(error(format!("list type {other:?} is unknown"))),
-        };
+        let list_type = list_type(fields, texts).map_err(&error)?;
         let properties = self.properties(fields, path)?;
         let additional = match fields.get("additionalProperties") {
             None | Some(Value::Bool(false)) => Additional::Nothing,
@@ -147,15 +144,9 @@ impl Compiler<'_> {
             },
             default: fields.get("default").cloned(),
             list_type,
-            map_atomic: fields.get(MAP_TYPE).is_some_and(|t| t == "atomic"),
+            map_type: map_type(fields.get(MAP_TYPE)),
             patch_merge: patch_merge(fields),
-            zeros: fields
-                .get(ZEROS)
-                .and_then(Value::as_object)
-                .into_iter()
-                .flatten()
-                .map(|(name, value)| (name.clone(), value.clone()))
-                .collect(),
+            zeros: zeros(fields),
             all_of: self.list(fields, "allOf", path)?,
             any_of: self.list(fields, "anyOf", path)?,
             one_of: self.list(fields, "oneOf", path)?,
@@ -220,7 +211,7 @@ impl Compiler<'_> {
         }
         let mut schema = self.schema(definition, path)?;
         if let Some(map_type) = own_map_type {
-            schema.map_atomic = map_type == "atomic";
+            schema.map_type = self::map_type(Some(map_type));
         }
         schema.name = Some(name.rsplit('.').next().unwrap_or(name).to_owned());
         // The cell is new and only filled here.
@@ -271,6 +262,34 @@ fn kind(fields: &Map<String, Value>) -> Result<(Type, bool), String> {
         (Some(other), None) => return Err(format!("type {other:?} is unknown")),
     };
     Ok((kind, nullable))
+}
+
+fn list_type(
+    fields: &Map<String, Value>,
+    texts: impl Fn(&str) -> Vec<String>,
+) -> Result<ListType, String> {
+    match fields.get("x-kubernetes-list-type").and_then(Value::as_str) {
+        Some("map") => Ok(ListType::Map(texts("x-kubernetes-list-map-keys"))),
+        Some("set") => Ok(ListType::Set),
+        None | Some("atomic") => Ok(ListType::Atomic),
+        Some(other) => Err(format!("list type {other:?} is unknown")),
+    }
+}
+
+fn map_type(text: Option<&Value>) -> MapType {
+    match text.and_then(Value::as_str) {
+        Some("atomic") => MapType::Atomic,
+        _ => MapType::Granular,
+    }
+}
+
+fn zeros(fields: &Map<String, Value>) -> Vec<(String, Value)> {
+    let zeros = fields.get(ZEROS).and_then(Value::as_object);
+    zeros
+        .into_iter()
+        .flatten()
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }
 
 fn patch_merge(fields: &Map<String, Value>) -> Option<PatchMerge> {

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 pub(crate) use compile::{CompileError, MAP_TYPE, ZEROS, compile, compile_builtin};
 pub(crate) use defaulting::{Nulls, apply_defaults};
-pub(crate) use pruning::{drop_empty, prune};
+pub(crate) use pruning::{add_nulls, drop_empty, prune};
 pub(crate) use validate::{type_problem, validate};
 
 /// The type of a value.
@@ -44,6 +44,16 @@ pub(crate) enum ListType {
     Set,
     /// By these fields.
     Map(Vec<String>),
+}
+
+/// How an object merges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum MapType {
+    /// Field by field.
+    #[default]
+    Granular,
+    /// As a whole.
+    Atomic,
 }
 
 /// How a strategic merge patch changes a list, where the type says more than "replace".
@@ -130,8 +140,7 @@ pub(crate) struct Schema {
     pub(crate) property_count: Counts,
     pub(crate) default: Option<Value>,
     pub(crate) list_type: ListType,
-    /// The object is replaced as a whole.
-    pub(crate) map_atomic: bool,
+    pub(crate) map_type: MapType,
     pub(crate) patch_merge: Option<PatchMerge>,
     /// Fields that Go writes even when they are empty, with their empty values.
     pub(crate) zeros: Vec<(String, Value)>,

@@ -38,7 +38,35 @@ pub(crate) fn drop_empty(schema: &Schema, value: &mut Value) {
         }),
         Value::Array(items) => {
             if let Some(schema) = &schema.items {
-                items.iter_mut().for_each(|item| drop_empty(schema, item));
+                for item in items {
+                    drop_empty(schema, item);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Adds the fields that Go writes as `null` while they are unset: the times of conditions.
+pub(crate) fn add_nulls(schema: &Schema, value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, zero) in &schema.zeros {
+                if zero.is_null() && !fields.contains_key(name) {
+                    fields.insert(name.clone(), Value::Null);
+                }
+            }
+            for (name, value) in fields {
+                if let Some(property) = schema.property(name) {
+                    add_nulls(property, value);
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(schema) = &schema.items {
+                for item in items {
+                    add_nulls(schema, item);
+                }
             }
         }
         _ => {}

@@ -88,6 +88,8 @@ struct Collection {
     history: VecDeque<Arc<Event>>,
     /// Events up to this revision are no longer in the history.
     floor: u64,
+    /// Counts changes of `objects`, those taken back too.
+    changes: u64,
     watchers: HashMap<Scope, Vec<Watcher>>,
 }
 
@@ -186,6 +188,12 @@ impl Store {
             .objects
             .get(key)
             .cloned()
+    }
+
+    /// How often each resource's objects have changed; equal counts mean equal objects.
+    pub(crate) fn changes<const N: usize>(&self, resources: [&str; N]) -> [u64; N] {
+        let state = self.lock();
+        resources.map(|resource| state.collections.get(resource).map_or(0, |c| c.changes))
     }
 
     /// The objects in scope, ordered by namespace and name, and the state's revision.
@@ -446,7 +454,9 @@ impl State {
     }
 
     fn apply(&mut self, change: &Change) {
-        let objects = &mut self.collection_mut(&change.resource).objects;
+        let collection = self.collection_mut(&change.resource);
+        collection.changes += 1;
+        let objects = &mut collection.objects;
         if change.removed {
             objects.remove(&change.object.key);
         } else {
@@ -455,7 +465,9 @@ impl State {
     }
 
     fn undo(&mut self, change: &Change) {
-        let objects = &mut self.collection_mut(&change.resource).objects;
+        let collection = self.collection_mut(&change.resource);
+        collection.changes += 1;
+        let objects = &mut collection.objects;
         match &change.previous {
             Some(previous) => objects.insert(previous.key.clone(), previous.clone()),
             None => objects.remove(&change.object.key),

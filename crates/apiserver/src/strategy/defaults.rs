@@ -4,6 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
+use super::job;
 use crate::object;
 use crate::registry::ResourceDef;
 
@@ -28,6 +29,11 @@ fn items<'a>(
         .filter_map(Value::as_object_mut)
 }
 
+/// A field that is an object, made if need be.
+fn fields<'a>(parent: &'a mut Map<String, Value>, name: &str) -> &'a mut Map<String, Value> {
+    object::as_object_mut(parent.entry(name).or_insert_with(|| json!({})))
+}
+
 /// Sets the defaults of a built-in object.
 pub(super) fn set(def: &ResourceDef, object: &mut Value) {
     match def.kind.as_str() {
@@ -36,10 +42,8 @@ pub(super) fn set(def: &ResourceDef, object: &mut Value) {
         "DaemonSet" => daemon_set(object),
         "ReplicaSet" | "ReplicationController" => replicas(object),
         "Job" => {
-            if let Some(spec) = at(object, "/spec") {
-                job_spec(spec);
-                default(spec, "manualSelector", json!(false));
-            }
+            let root = object::as_object_mut(object);
+            job_spec(fields(root, "spec"));
         }
         "CronJob" => cron_job(object),
         "Pod" => {
@@ -154,11 +158,28 @@ fn job_spec(spec: &mut Map<String, Value>) {
         default(spec, "completions", json!(1));
     }
     default(spec, "parallelism", json!(1));
-    default(spec, "backoffLimit", json!(6));
+    let by_index = spec.contains_key("backoffLimitPerIndex");
+    let failures = if by_index { i32::MAX } else { 6 };
+    default(spec, "backoffLimit", json!(failures));
     default(spec, "completionMode", json!("NonIndexed"));
     default(spec, "suspend", json!(false));
-    default(spec, "podReplacementPolicy", json!("TerminatingOrFailed"));
-    template(spec);
+    default(spec, "manualSelector", json!(false));
+    let by_policy = spec.contains_key("podFailurePolicy");
+    let replaced = if by_policy {
+        "Failed"
+    } else {
+        "TerminatingOrFailed"
+    };
+    default(spec, "podReplacementPolicy", json!(replaced));
+    if let Some(policy) = spec
+        .get_mut("podFailurePolicy")
+        .and_then(Value::as_object_mut)
+    {
+        for condition in items(policy, "rules").flat_map(|rule| items(rule, "onPodConditions")) {
+            default(condition, "status", json!("True"));
+        }
+    }
+    pod_spec(fields(fields(spec, "template"), "spec"));
 }
 
 fn cron_job(object: &mut Value) {
@@ -315,10 +336,11 @@ fn service(object: &mut Value) {
 
 /// Sets what the server itself decides on, which therefore belongs to no field manager.
 pub(super) fn set_late(def: &ResourceDef, object: &mut Value) {
-    if def.kind != "Service" {
-        return;
+    if def.kind == "Job" {
+        job::default_labels(object);
     }
-    if let Some(spec) = at(object, "/spec")
+    if def.kind == "Service"
+        && let Some(spec) = at(object, "/spec")
         && spec.get("type").is_none_or(|kind| kind != "ExternalName")
     {
         default(spec, "ipFamilies", json!(["IPv4"]));
@@ -382,6 +404,34 @@ mod tests {
         assert_eq!(containers[0]["imagePullPolicy"], "Always");
         assert_eq!(containers[0]["ports"][0]["protocol"], "TCP");
         assert_eq!(containers[1]["imagePullPolicy"], "Never");
+    }
+
+    #[test]
+    fn a_job_gets_its_defaults_even_without_a_spec() {
+        let got = defaulted("batch", "jobs", json!({}));
+        let mut spec = got["spec"].clone();
+        let pod = spec["template"].take();
+        assert_eq!(pod["spec"]["dnsPolicy"], "ClusterFirst");
+        assert_eq!(
+            spec,
+            json!({"parallelism": 1, "completions": 1, "backoffLimit": 6, "suspend": false,
+                "completionMode": "NonIndexed", "manualSelector": false, "template": null,
+                "podReplacementPolicy": "TerminatingOrFailed"})
+        );
+    }
+
+    #[test]
+    fn defaults_of_a_job_depend_on_what_it_asks_for() {
+        let spec = |spec: Value| defaulted("batch", "jobs", json!({ "spec": spec }))["spec"].take();
+        assert_eq!(spec(json!({"parallelism": 3})).get("completions"), None);
+        assert_eq!(spec(json!({"completions": 3}))["parallelism"], 1);
+        let by_index = spec(json!({"backoffLimitPerIndex": 1}));
+        assert_eq!(by_index["backoffLimit"], i32::MAX);
+        let by_policy = spec(json!({"podFailurePolicy": {"rules": [
+            {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}}));
+        assert_eq!(by_policy["podReplacementPolicy"], "Failed");
+        let rule = &by_policy["podFailurePolicy"]["rules"][0];
+        assert_eq!(rule["onPodConditions"][0]["status"], "True");
     }
 
     #[test]

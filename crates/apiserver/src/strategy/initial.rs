@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::object;
+use super::job;
 use crate::registry::ResourceDef;
 
 /// Completes a new built-in object.
@@ -23,7 +23,7 @@ pub(super) fn set(def: &ResourceDef, object: &mut Value) {
         }
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "Job" | "CronJob" => {
             if def.kind == "Job" {
-                give_job_selector(object);
+                job::complete(object);
             }
             object["status"] = json!({});
         }
@@ -45,31 +45,6 @@ fn give_cluster_ip(object: &mut Value) {
     });
     let addresses = json!([address.clone()]);
     spec.entry("clusterIPs").or_insert(addresses);
-}
-
-/// Jobs select their pods by the job's uid.
-fn give_job_selector(object: &mut Value) {
-    if object.pointer("/spec/manualSelector") == Some(&json!(true)) || object.get("spec").is_none()
-    {
-        return;
-    }
-    let (uid, name) = (
-        object::meta_str(object, "uid").to_owned(),
-        object::meta_str(object, "name").to_owned(),
-    );
-    let template = object::as_object_mut(&mut object["spec"]["template"]);
-    let metadata = object::as_object_mut(template.entry("metadata").or_insert_with(|| json!({})));
-    let labels = object::as_object_mut(metadata.entry("labels").or_insert_with(|| json!({})));
-    for (key, value) in [
-        ("batch.kubernetes.io/controller-uid", &uid),
-        ("controller-uid", &uid),
-        ("batch.kubernetes.io/job-name", &name),
-        ("job-name", &name),
-    ] {
-        labels.insert(key.to_owned(), json!(value));
-    }
-    object["spec"]["selector"] =
-        json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}});
 }
 
 #[cfg(test)]
@@ -100,18 +75,8 @@ mod tests {
         );
         let headless = complete("", "services", json!({"spec": {"clusterIP": "None"}}));
         assert_eq!(headless["spec"]["clusterIPs"], json!(["None"]));
-        let job = complete(
-            "batch",
-            "jobs",
-            json!({"metadata": {"uid": "u", "name": "j"}, "spec": {"template": {}}}),
-        );
-        assert_eq!(
-            job["spec"]["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"],
-            "u"
-        );
-        assert_eq!(
-            job["spec"]["template"]["metadata"]["labels"]["job-name"],
-            "j"
-        );
+        let job = complete("batch", "jobs", json!({"spec": {"template": {}}}));
+        assert_eq!(job["status"], json!({}));
+        assert!(job["spec"]["selector"].is_object());
     }
 }

@@ -1,7 +1,9 @@
 //! What happens to an object between decoding and storage, by type.
 
+mod access;
 mod defaults;
 mod initial;
+mod job;
 mod metadata;
 mod rules;
 
@@ -56,8 +58,12 @@ pub(crate) fn prepare_update(
             let status = new.get("status").cloned();
             let revision = new.pointer("/metadata/resourceVersion").cloned();
             let uid = new.pointer("/metadata/uid").cloned();
+            let metadata = new["metadata"].take();
             *new = old.clone();
             set_field(new, "status", status);
+            if def.builtin.is_some() {
+                keep_metadata(def, old, new, metadata);
+            }
             object::set_meta(new, "resourceVersion", revision.unwrap_or_default());
             if let Some(uid) = uid {
                 object::set_meta(new, "uid", uid);
@@ -72,6 +78,19 @@ pub(crate) fn prepare_update(
     if part != Part::Status && def.counts_generation() && spec_changed(def, old, new) {
         object::set_meta(new, "generation", (object::generation(old) + 1).into());
     }
+}
+
+/// Takes the metadata that was sent with a status of a built-in type, which counts, except for
+/// what the type keeps.
+fn keep_metadata(def: &ResourceDef, old: &Value, new: &mut Value, sent: Value) {
+    set_field(new, "metadata", Some(sent));
+    let kept = match def.kind.as_str() {
+        "Deployment" => "labels",
+        "Pod" => "ownerReferences",
+        _ => return,
+    };
+    let value = old.pointer(&format!("/metadata/{kept}")).cloned();
+    object::set_meta(new, kept, value.unwrap_or_default());
 }
 
 fn copy_field(old: &Value, new: &mut Value, field: &str) {
@@ -140,6 +159,10 @@ pub(crate) fn shape(call: &Call, object: &mut Value) -> ApiResult<Vec<String>> {
         let metadata = object["metadata"].take();
         schema::drop_empty(schema, object);
         object["metadata"] = metadata;
+        if let (Some(schema), Some(status)) = (schema.property("status"), object.get_mut("status"))
+        {
+            schema::add_nulls(schema, status);
+        }
         defaults::set(def, object);
     } else {
         unknown.extend(schema::prune(schema, object, true));

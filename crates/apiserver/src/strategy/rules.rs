@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 
+use super::{access, job};
 use crate::registry::ResourceDef;
 use crate::schema::{Additional, Schema};
 use crate::status::FieldError;
@@ -18,6 +19,11 @@ pub(super) fn validate(
     old: Option<&Value>,
     errors: &mut Vec<FieldError>,
 ) {
+    let is_job = def.kind == "Job";
+    if is_job {
+        job::own_selector(object, errors);
+    }
+    let first_of_object = errors.len();
     let schema = def.versions.first().and_then(|v| v.schema.get());
     if let (Some(property), Some(spec)) =
         (schema.and_then(|s| s.property("spec")), object.get("spec"))
@@ -45,6 +51,7 @@ pub(super) fn validate(
             }
         }
         "ConfigMap" | "Secret" => {
+            data_keys(object, errors);
             if let Some(old) = old {
                 data_immutable(object, old, errors);
                 if def.kind == "Secret" {
@@ -53,16 +60,24 @@ pub(super) fn validate(
             }
         }
         "Service" => service(object, errors),
+        "Job" => job::spec(object, errors),
         "Pod" => containers(object.pointer("/spec"), "spec", errors),
         "RoleBinding" | "ClusterRoleBinding" => {
-            if let Some(old) = old {
-                immutable(object, old, "/roleRef", "roleRef", errors);
-            }
+            access::validate_binding(object, old, def.namespaced, errors);
         }
+        "Role" | "ClusterRole" => access::validate_role(object, def.namespaced, errors),
         _ => {}
     }
     if let Some(template) = object.pointer("/spec/template/spec") {
         containers(Some(template), "spec.template.spec", errors);
+    }
+    if is_job {
+        job::restart_policy(object, errors);
+        if let Some(old) = old {
+            let again = errors[first_of_object..].to_vec();
+            errors.extend(again);
+            job::changes(object, old, errors);
+        }
     }
 }
 
@@ -94,7 +109,7 @@ fn required(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldEr
     }
 }
 
-fn immutable(
+pub(super) fn immutable(
     object: &Value,
     old: &Value,
     pointer: &str,
@@ -108,6 +123,37 @@ fn immutable(
             new.unwrap_or(&Value::Null),
             "field is immutable",
         ));
+    }
+}
+
+/// Keys of data become names of files.
+fn data_keys(object: &Value, errors: &mut Vec<FieldError>) {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    for field in ["data", "binaryData"] {
+        let keys = object[field].as_object().into_iter().flatten();
+        for (key, _) in keys {
+            let mut refuse = |problem: &str| {
+                let path = format!("{field}[{key}]");
+                errors.push(FieldError::invalid(path, &json!(key), problem));
+            };
+            if key.len() > 253 {
+                refuse("must be no more than 253 characters");
+            }
+            if key.is_empty() || !key.chars().all(allowed) {
+                refuse(
+                    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' \
+                     (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation \
+                     is '[-._a-zA-Z0-9]+')",
+                );
+            }
+            if key == "." {
+                refuse("must not be '.'");
+            } else if key == ".." {
+                refuse("must not be '..'");
+            } else if key.starts_with("..") {
+                refuse("must not start with '..'");
+            }
+        }
     }
 }
 
@@ -305,6 +351,34 @@ mod tests {
         assert_eq!(
             problems("", "configmaps", &new, Some(&old)),
             ["data: Forbidden: field is immutable when `immutable` is set"]
+        );
+    }
+
+    #[test]
+    fn keys_of_data_are_names_of_files() {
+        let bad = json!({"data": {"no key/": "", "..": "", "..a": "", "good.key-1_": ""}});
+        let found = problems("", "configmaps", &bad, None);
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(
+            found.contains(&r#"data[no key/]: Invalid value: "no key/": a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"#.to_owned()),
+            "{found:?}"
+        );
+        assert!(found.contains(&r#"data[..]: Invalid value: "..": must not be '..'"#.to_owned()));
+    }
+
+    #[test]
+    fn a_binding_keeps_its_role() {
+        let to = |name: &str| json!({"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}});
+        assert_eq!(
+            problems(
+                "rbac.authorization.k8s.io",
+                "rolebindings",
+                &to("b"),
+                Some(&to("a"))
+            ),
+            [
+                r#"roleRef: Invalid value: {"APIGroup":"rbac.authorization.k8s.io","Kind":"Role","Name":"b"}: cannot change roleRef"#
+            ]
         );
     }
 

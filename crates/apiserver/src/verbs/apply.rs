@@ -56,7 +56,7 @@ pub(super) async fn apply_object(
         let merged = call
             .tracker()
             .apply(live.as_ref(), applied, force)
-            .map_err(refused)?;
+            .map_err(|e| refused(&e))?;
         write::check_namespace_of(call, &merged)?;
         write::check_name(call, &merged)?;
         let written = match &current {
@@ -102,10 +102,10 @@ fn is_race(error: &ApiError, names_revision: bool) -> bool {
     }
 }
 
-fn refused(error: ApplyError) -> ApiError {
+fn refused(error: &ApplyError) -> ApiError {
     match error {
         ApplyError::Typing { .. } => ApiError::unexpected(error.to_string()),
-        ApplyError::Conflict(_) => ApiError::apply_conflict(error.to_string(), error.causes()),
+        ApplyError::Conflict(_) => ApiError::apply_conflict(error.to_string(), &error.causes()),
     }
 }
 

@@ -7,6 +7,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::admission::{AdmissionRequest, Operation};
+use crate::authz::UserInfo;
 use crate::http::body::Lines;
 use crate::http::negotiate::Form;
 use crate::http::path::ResourcePath;
@@ -27,6 +28,8 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     /// Who writes, as far as field management goes.
     pub(crate) manager: String,
+    /// Who asks, after impersonation.
+    pub(crate) user: Arc<UserInfo>,
     /// The request appears in the statistics.
     pub(crate) counted: bool,
 }
@@ -150,6 +153,8 @@ impl Call {
             name,
             object,
             old,
+            user: &self.user,
+            authorizer: &*self.server,
         };
         admission.admit(&request).map_err(|why| {
             ApiError::bad_request(format!(

@@ -12,6 +12,7 @@ use super::call::{Answer, Call, Outcome};
 use super::read::Selection;
 use super::write::is_finished;
 use crate::admission::Operation;
+use crate::authz::UserInfo;
 use crate::builtin::NAMESPACES;
 use crate::http::negotiate::Form;
 use crate::http::path::ResourcePath;
@@ -150,6 +151,7 @@ pub(crate) async fn delete_as_server(
         content_type: String::new(),
         body: Bytes::new(),
         manager: String::new(),
+        user: Arc::new(UserInfo::server()),
         counted: false,
     };
     match delete_object(&call, stored, &DeleteOptions::default()).await {

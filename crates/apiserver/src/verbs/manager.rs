@@ -1,14 +1,12 @@
 //! Who writes: the request's field manager.
 
-use http::HeaderMap;
-use http::header::USER_AGENT;
-use serde_json::Value;
-
 use super::apply;
 use super::call::Call;
 use crate::http::query::Query;
 use crate::managed::Tracker;
 use crate::status::{ApiError, ApiResult, FieldError, Subject};
+use http::HeaderMap;
+use http::header::USER_AGENT;
 
 /// Longest name of a manager, as in the real server.
 const MAX_BYTES: usize = 128;
@@ -85,19 +83,19 @@ fn problem(name: &str) -> Option<FieldError> {
 
 /// A text as Go quotes it.
 fn go_quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '\t' => quoted.push_str("\\t"),
-            '\n' => quoted.push_str("\\n"),
-            '\r' => quoted.push_str("\\r"),
-            c if c.is_ascii_control() => quoted.push_str(&format!("\\x{:02x}", u32::from(c))),
-            c if c.is_control() => quoted.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => quoted.push_str(Value::from(c.to_string()).to_string().trim_matches('"')),
-        }
-    }
-    quoted.push('"');
-    quoted
+    let quoted: String = text
+        .chars()
+        .map(|c| match c {
+            '\t' => "\\t".to_owned(),
+            '\n' => "\\n".to_owned(),
+            '\r' => "\\r".to_owned(),
+            '"' | '\\' => format!("\\{c}"),
+            c if c.is_ascii_control() => format!("\\x{:02x}", u32::from(c)),
+            c if c.is_control() => format!("\\u{:04x}", u32::from(c)),
+            c => c.to_string(),
+        })
+        .collect();
+    format!("\"{quoted}\"")
 }
 
 #[cfg(test)]

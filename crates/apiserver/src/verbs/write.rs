@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::apply;
 use super::call::{Answer, Call, Outcome};
 use crate::admission::Operation;
+use crate::authz;
 use crate::decode::{self, FieldValidation};
 use crate::managed;
 use crate::object;
@@ -52,7 +53,7 @@ pub(crate) async fn create(call: &Call) -> ApiResult<Outcome> {
     let body = decode::body(call)?;
     let mut decoded = decode::object(call, body, FieldValidation::of(call)?)?;
     if call.def.builtin.is_some_and(|b| b.review) {
-        return Ok(crate::review::answer(&call.def.kind, decoded.object).into());
+        return Ok(authz::review::answer(call, decoded.object)?.into());
     }
     set_namespace(call, &mut decoded.object)?;
     call.tracker().update(None, &mut decoded.object);
@@ -116,6 +117,7 @@ pub(super) async fn create_object(call: &Call, mut object: Value) -> ApiResult<W
             "create not allowed while custom resource definition is terminating",
         ));
     }
+    authz::escalation::check(call, &object, None)?;
     strategy::prepare_create(&call.def, call.version(), &mut object);
     let mut errors = Vec::new();
     validation::validate_metadata(&object, call.def.name_rule, &mut errors);
@@ -286,6 +288,7 @@ pub(super) async fn change_object(
     let mut old = current.value();
     old["apiVersion"] = json!(call.api_version());
     check_preconditions(call, current, &new)?;
+    authz::escalation::check(call, &new, Some(&old))?;
     let managers = managed::take(&mut new);
     strategy::prepare_update(&call.def, call.version(), part, &old, &mut new);
     managed::put(&mut new, managers);

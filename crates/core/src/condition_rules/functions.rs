@@ -206,7 +206,7 @@ impl Call {
     pub(super) fn run(&self, arguments: Vec<Value>, meter: &mut Meter) -> Result<Value, Failure> {
         meter.charge(1)?;
         for argument in &arguments {
-            meter.charge_visit(argument)?;
+            meter.charge_copy(argument)?;
         }
         meter.charge_bytes(self.growth(&arguments))?;
         let mut scope = CONTEXT.new_inner_scope();
@@ -218,7 +218,7 @@ impl Call {
             Value::resolve(&self.expression, &scope)
         }))
         .map_err(|_| Failure::Broken(self.name.clone()))??;
-        meter.charge_visit(&result)?;
+        meter.charge_copy(&result)?;
         Ok(result)
     }
 

@@ -17,6 +17,9 @@ use super::value::as_optional;
 /// Bytes of text for one unit.
 pub(super) const BYTES_A_UNIT: usize = 10;
 
+/// How much longer the library takes to copy an element than this crate to look at one.
+const COPY: u64 = 5;
+
 /// Counts what an evaluation costs, up to a limit.
 #[derive(Debug)]
 pub(super) struct Meter {
@@ -44,6 +47,16 @@ impl Meter {
     /// For something that takes time with each of so many bytes.
     pub(super) fn charge_bytes(&mut self, bytes: usize) -> Result<(), Failure> {
         self.charge(bytes / BYTES_A_UNIT)
+    }
+
+    /// For handing a value to the library, or taking one from it.
+    pub(super) fn charge_copy(&mut self, value: &Value) -> Result<(), Failure> {
+        let before = self.used;
+        self.charge_visit(value)?;
+        if matches!(value, Value::List(_) | Value::Map(_)) {
+            self.used = before + COPY * (self.used - before);
+        }
+        self.charge(0)
     }
 
     /// For visiting all that `value` consists of. Parts that it holds twice count twice: a small

@@ -190,13 +190,15 @@ impl RulePlan {
                 observed_generation: Some(generation),
                 ..known.clone()
             },
-            _ => Verdict {
-                status: Status::Unknown,
-                reason: names::CONDITION_RULE_INTERNAL_ERROR,
-                message: "the object does not exist".into(),
-            }
-            .condition(&rule.condition, generation, now),
+            _ => rule.unknown("the object does not exist", generation, now),
         });
+        rules.chain(self.refusal(generation, now)).collect()
+    }
+
+    /// The conditions where evaluating came to no end.
+    pub fn unknown(&self, why: &str, generation: i64, now: Timestamp) -> Vec<Condition> {
+        let rules = self.rules.iter();
+        let rules = rules.map(|rule| rule.unknown(why, generation, now));
         rules.chain(self.refusal(generation, now)).collect()
     }
 
@@ -268,6 +270,15 @@ impl Verdict {
 }
 
 impl Rule {
+    fn unknown(&self, why: &str, generation: i64, now: Timestamp) -> Condition {
+        let verdict = Verdict {
+            status: Status::Unknown,
+            reason: names::CONDITION_RULE_INTERNAL_ERROR,
+            message: why.to_owned(),
+        };
+        verdict.condition(&self.condition, generation, now)
+    }
+
     /// `None` for a rule that gives no condition.
     fn compile(rule: &ConditionRule, gvk: Gvk<'_>) -> Option<Self> {
         if rule.condition.is_empty() {

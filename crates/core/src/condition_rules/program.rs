@@ -1,6 +1,6 @@
 //! From the text of an expression to what can be evaluated.
 
-use std::panic::catch_unwind;
+use std::thread;
 
 use kube_cel::cel::Value;
 use kube_cel::cel::common::ast::{
@@ -14,11 +14,16 @@ use super::failure::Failure;
 use super::functions::{Function, Own};
 use super::value::{Access, TYPES, type_named};
 
-/// Longest text that is parsed, in bytes. The parser recurses along chains of operators.
+/// Longest text that is parsed, in bytes.
 const MAX_SOURCE_BYTES: usize = 16 << 10;
-/// Most operators, calls, fields and brackets in a row, since each is one level of the tree. The
-/// parser counts brackets only.
-const MAX_CHAIN: usize = 250;
+/// Most signs in a text that can be one level of a tree each. Those in strings count, since telling
+/// strings apart takes a parser.
+const MAX_SIGNS: usize = 1_000;
+/// Most levels of a tree, as in cel-go.
+const MAX_LEVELS: usize = 250;
+/// Stack for parsing, of which only what is used takes memory: a level takes the parser up to a
+/// dozen calls, 50 KiB where nothing is optimized.
+const PARSER_STACK_BYTES: usize = 64 << 20;
 
 /// A part of an expression. Variables are positions on the evaluator's stack.
 #[derive(Debug, Clone)]
@@ -93,18 +98,40 @@ pub(super) fn compile(source: &str, of_message: bool) -> Result<Node, Failure> {
             source.len()
         )));
     }
-    if chain(source) > MAX_CHAIN {
-        return Err(error("expression recursion limit exceeded".into()));
+    let signs = |c: &u8| b"([{+-*/%<>=!.?".contains(c);
+    if source.bytes().filter(signs).count() > MAX_SIGNS {
+        return Err(too_deep());
     }
-    let parsed = catch_unwind(|| Parser::new().enable_optional_syntax(true).parse(source))
-        .map_err(|_| Failure::Broken("parse".into()))?
+    // The parser recurses without a limit along operators and fields, and panics on some mistakes.
+    let broken = || Failure::Broken("parse".into());
+    thread::scope(|threads| {
+        let parser = thread::Builder::new()
+            .name("cel-parser".into())
+            .stack_size(PARSER_STACK_BYTES)
+            .spawn_scoped(threads, || parse(source, of_message));
+        match parser.map(thread::ScopedJoinHandle::join) {
+            Ok(Ok(parsed)) => parsed,
+            Ok(Err(_)) | Err(_) => Err(broken()),
+        }
+    })
+}
+
+fn parse(source: &str, of_message: bool) -> Result<Node, Failure> {
+    let parsed = Parser::new()
+        .enable_optional_syntax(true)
+        .parse(source)
         // Upstream's lines of source are indented.
         .map_err(|errors| Failure::Error(errors.to_string().replace("\n| ", "\n | ")))?;
     let mut scope = Scope {
         of_message,
         names: Vec::new(),
+        level: 0,
     };
     scope.node(&parsed)
+}
+
+fn too_deep() -> Failure {
+    error("expression recursion limit exceeded".into())
 }
 
 fn error(what: String) -> Failure {
@@ -117,29 +144,12 @@ fn undeclared(name: &str) -> Failure {
     ))
 }
 
-/// The most levels that an expression can have: the signs outside of strings that can make one.
-fn chain(source: &str) -> usize {
-    let mut levels = 0;
-    let mut quote = None;
-    let mut escaped = false;
-    for c in source.chars() {
-        match quote {
-            Some(_) if escaped => escaped = false,
-            Some(_) if c == '\\' => escaped = true,
-            Some(open) if c == open => quote = None,
-            Some(_) => {}
-            None if matches!(c, '"' | '\'') => quote = Some(c),
-            None if "+-*/%<>=!.([{?".contains(c) => levels += 1,
-            None => {}
-        }
-    }
-    levels
-}
-
 /// The variables that can be seen, innermost last.
 struct Scope {
     of_message: bool,
     names: Vec<String>,
+    /// How deep the node at hand is.
+    level: usize,
 }
 
 impl Scope {
@@ -162,6 +172,16 @@ impl Scope {
     }
 
     fn node(&mut self, expr: &IdedExpr) -> Result<Node, Failure> {
+        if self.level == MAX_LEVELS {
+            return Err(too_deep());
+        }
+        self.level += 1;
+        let node = self.node_of(expr);
+        self.level -= 1;
+        node
+    }
+
+    fn node_of(&mut self, expr: &IdedExpr) -> Result<Node, Failure> {
         Ok(match &expr.expr {
             Expr::Literal(literal) => Node::Literal(literal_value(literal)),
             Expr::Ident(name) => self.variable(name).ok_or_else(|| undeclared(name))?,

@@ -212,7 +212,6 @@ fn hostile_expressions_come_back_soon() {
         "object.list.all(a, !(-1 in object.list))".into(),
         "object.list.all(a, object.long.contains('b') == false)".into(),
         "object.list.all(a, object.long.indexOf(object.long + 'b') == -1)".into(),
-        "object.long.indexOf('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab') == 0".into(),
         "object.long.replace('', object.long) == ''".into(),
         "object.list.map(x, '').join(object.long) == ''".into(),
         "'%.99999999f'.format([1.0]) == ''".into(),
@@ -240,7 +239,7 @@ fn deep_expressions_do_not_exhaust_the_stack() {
     let repeat = |part: &str, count: usize| part.repeat(count);
     let object = json!({});
     let mut refused = 0;
-    for count in [MAX_LEVELS, 10 * MAX_LEVELS, 4000] {
+    for count in [90, 240, 900, 4000] {
         let sources = [
             format!("1{} == 0", repeat("+1", count)),
             format!("1{} == 0", repeat("-1", count)),
@@ -270,8 +269,6 @@ fn deep_expressions_do_not_exhaust_the_stack() {
     let long = format!("'{}' == ''", repeat("x", 20_000));
     assert!(ready(&long, &object).contains("size exceeds limit"));
 }
-
-const MAX_LEVELS: usize = 240;
 
 #[test]
 fn many_rules_share_a_budget() {

@@ -27,6 +27,8 @@ impl Rule for Job {
         let Some(spec) = object(wanted, "spec") else {
             return;
         };
+        // Set once and for all when neither it nor `parallelism` was given.
+        keep(spec, live, "completions");
         if spec.get("manualSelector") == Some(&Value::Bool(true)) {
             return;
         }
@@ -49,5 +51,42 @@ impl Rule for Job {
     /// Nothing can be taken from the template, so that there is nothing to try.
     fn is_applied(&self, _live: &Object, _wanted: &Object, known: Option<bool>) -> bool {
         known.unwrap_or(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn kept(wanted: &Value, live: &Value) -> Value {
+        let mut wanted = wanted.as_object().unwrap().clone();
+        Job.keep(&mut wanted, live.as_object().unwrap());
+        wanted.into()
+    }
+
+    #[test]
+    fn what_the_cluster_has_set_for_good_stays() {
+        let labels = json!({"job-name": "pi", "controller-uid": "u"});
+        let live = json!({"spec": {"completions": 1, "parallelism": 1,
+            "selector": {"matchLabels": {"controller-uid": "u"}},
+            "template": {"metadata": {"labels": labels}}}});
+        let wanted = json!({"spec": {"parallelism": 2, "template": {}}});
+        let mut expected = live.clone();
+        expected["spec"]["parallelism"] = 2.into();
+        assert_eq!(kept(&wanted, &live), expected);
+        let given = json!({"spec": {"completions": 5, "template": {}}});
+        assert_eq!(kept(&given, &live)["spec"]["completions"], 5);
+    }
+
+    #[test]
+    fn a_selector_by_hand_is_taken_as_it_is() {
+        let live = json!({"spec": {"completions": 1, "selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b", "job-name": "pi"}}}}});
+        let wanted = json!({"spec": {"manualSelector": true, "template": {}}});
+        let mut expected = wanted.clone();
+        expected["spec"]["completions"] = 1.into();
+        assert_eq!(kept(&wanted, &live), expected);
     }
 }

@@ -16,6 +16,7 @@ use std::cell::Cell;
 use std::fmt;
 
 use jaq_core::data::{DataT, HasLut};
+use jaq_core::load::lex::{StrPart, Tok, Token};
 use jaq_core::load::parse::{Def, Term};
 use jaq_core::load::{Arena, File, Lexer, Loader, Parser};
 use jaq_core::{Compiler, Ctx, Filter, Lut, Vars, unwrap_valr};
@@ -28,8 +29,15 @@ use guard::Guard;
 use super::removal::{Place, Step, remove_places};
 use crate::go_format::prefix;
 
-/// Longest expression; bounds the depth of the parser's stack.
-pub const MAX_JQ_BYTES: usize = 1024;
+/// Longest expression.
+pub(super) const MAX_JQ_BYTES: usize = 1024;
+
+/// Most words and signs of an expression. With [`MAX_JQ_NESTING`] it bounds the depth of the
+/// parser's and the interpreter's stack.
+pub(super) const MAX_JQ_TOKENS: usize = 100;
+
+/// How deep brackets may nest.
+pub(super) const MAX_JQ_NESTING: usize = 32;
 
 /// Bytes of an error of the interpreter that are shown, since it may show whole values.
 const MAX_SHOWN_BYTES: usize = 512;
@@ -49,8 +57,8 @@ pub enum JqError {
     /// Something that jq has and path expressions here do not.
     #[error("failed to compile jq expression: {0} cannot be used to name fields")]
     Refused(&'static str),
-    /// An expression beyond [`MAX_JQ_BYTES`].
-    #[error("failed to parse jq expression: longer than {MAX_JQ_BYTES} bytes")]
+    /// An expression beyond [`MAX_JQ_BYTES`], [`MAX_JQ_TOKENS`] or [`MAX_JQ_NESTING`].
+    #[error("failed to parse jq expression: it is too long or nests too deep")]
     TooLong,
     /// An error while it ran: null cannot be iterated, a text has no keys …
     #[error("failed to execute jq expression: {0}")]
@@ -100,7 +108,7 @@ impl<'a> HasLut<'a, Paths> for Run<'a> {
 
 impl JqPath {
     pub(super) fn compile(expression: &str) -> Result<Self, JqError> {
-        if expression.len() > MAX_JQ_BYTES {
+        if expression.len() > MAX_JQ_BYTES || nesting(expression) > MAX_JQ_NESTING {
             return Err(JqError::TooLong);
         }
         let term = parse(expression)?;
@@ -204,12 +212,46 @@ fn parse(expression: &str) -> Result<Term<&str>, JqError> {
             |(expected, rest)| syntax(expected.as_str(), Some(rest)),
         )
     })?;
+    if count(&tokens) > MAX_JQ_TOKENS {
+        return Err(JqError::TooLong);
+    }
     Parser::new(&tokens).parse(Parser::term).map_err(|errors| {
         errors.first().map_or_else(
             || syntax("jq", None),
             |(expected, found)| syntax(expected.as_str(), found.map(|token| token.0)),
         )
     })
+}
+
+/// How deep the brackets nest, those in texts included: a text may hold an expression.
+fn nesting(expression: &str) -> usize {
+    let mut open = 0_usize;
+    let mut deepest = 0;
+    for byte in expression.bytes() {
+        match byte {
+            b'(' | b'[' | b'{' => open += 1,
+            b')' | b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(open);
+    }
+    deepest
+}
+
+/// All tokens, also those within brackets and texts.
+fn count(tokens: &[Token<&str>]) -> usize {
+    let within = |token: &Token<&str>| match &token.1 {
+        Tok::Block(tokens) => count(tokens),
+        Tok::Str(parts) => parts
+            .iter()
+            .map(|part| match part {
+                StrPart::Term(token) => count(std::slice::from_ref(token)),
+                _ => 1,
+            })
+            .sum(),
+        _ => 0,
+    };
+    tokens.iter().map(|token| 1 + within(token)).sum()
 }
 
 fn to_val(value: &Value) -> Val {
@@ -309,9 +351,9 @@ mod tests {
                 json!(null),
             ),
             (
-                ".t | to_entries[] | select(.value == 2) as $e | empty",
-                "",
-                object(),
+                ".t | (to_entries[] | select(.value == 2)) as $e | .[$e.key]",
+                "/t",
+                json!({"x": "1"}),
             ),
             (
                 ".t[(.t | keys[] | select(. == \"y\"))]",
@@ -356,7 +398,7 @@ mod tests {
                 json!("b"),
             ),
             (
-                ".l[] | select(.v | tostring | tonumber == 1)",
+                ".l[] | select(.v) | select(.v | tostring | tonumber == 1)",
                 "/l/0/name",
                 json!("b"),
             ),
@@ -487,14 +529,30 @@ mod tests {
         for (open, close) in [
             ("(", ")"),
             ("[", "]"),
-            ("-", ""),
             ("{a:", "}"),
+            ("\"\\(", ")\""),
+            ("-", ""),
             ("try ", ""),
             ("1+", ""),
+            ("1|", ""),
+            (".,", ""),
+            ("if 1 then ", " else 1 end"),
+            ("first(", ")"),
+            ("reduce 1 as $x (1;", ")"),
         ] {
-            let depth = (MAX_JQ_BYTES - 20) / (open.len() + close.len());
-            let nested = format!("{}1{}", open.repeat(depth), close.repeat(depth));
-            let _ = removed(&format!("select({nested})"), json!({}));
+            for depth in [16, 24, 31, 47, 90, 300] {
+                let nested = format!("{}1{}", open.repeat(depth), close.repeat(depth));
+                let expression = format!("select({nested})");
+                if let Ok(path) = JqPath::compile(&expression) {
+                    let _ = path.remove(&mut json!({}));
+                }
+            }
+            let deep = format!("{}1{}", open.repeat(300), close.repeat(300));
+            assert_eq!(
+                JqPath::compile(&deep).unwrap_err(),
+                JqError::TooLong,
+                "{open}"
+            );
         }
     }
 
@@ -504,16 +562,16 @@ mod tests {
         for expression in [
             "repeat(.)",
             "repeat(empty)",
-            "[repeat(1)]",
+            "select([repeat(1)])",
             "recurse(.)",
             "until(false; .)",
-            "last(while(true; .))",
+            "select(last(while(true; .)))",
             "select(last(range(1e15)))",
-            "[range(1e15)]",
+            "select([range(1e15)])",
             "select([limit(1e15; repeat(1))])",
-            "first(range(1e15) | select(. < 0))",
+            "select(first(range(1e15) | select(. < 0)))",
             "select(reduce range(1e15) as $x (0; $x))",
-            "try repeat(error) catch repeat(.)",
+            "select(last(try repeat(error) catch repeat(.)))",
             "(repeat(.))?",
             "select(isempty(range(1e15) | empty))",
             ".a[.a[]][.a[]]",
@@ -533,9 +591,13 @@ mod tests {
             let expected = matches!(error, JqError::TimedOut)
                 || error.to_string().contains("too large")
                 || error.to_string().contains("index");
-            assert!(expected, "{expression}: {error}");
+            assert!(
+                expected,
+                "{expression}: {}",
+                prefix(&error.to_string(), 200)
+            );
         }
-        let doubled = vec!["(.,.)"; 150].join("|");
+        let doubled = vec!["(.,.,.)"; 14].join("|");
         let path = JqPath::compile(&format!("select({doubled}|false)")).unwrap();
         assert_eq!(path.remove(&mut zeros()), Err(JqError::TimedOut));
     }

@@ -14,8 +14,8 @@ pub(super) fn applied_fields<'a>(
     manager: &str,
     api_version: &str,
 ) -> Option<&'a Map<String, Value>> {
-    let managed = live.pointer("/metadata/managedFields")?.as_array()?;
-    let ours = managed.iter().find(|entry| {
+    let entries = live.pointer("/metadata/managedFields")?.as_array()?;
+    let ours = entries.iter().find(|entry| {
         let text = |field| entry.get(field).and_then(Value::as_str).unwrap_or_default();
         text("manager") == manager
             && text("operation") == "Apply"

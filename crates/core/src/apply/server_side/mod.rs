@@ -27,7 +27,7 @@ use thiserror::Error;
 
 pub use conflict::is_with_own_updates;
 pub use ignore::{IgnoreFields, IgnoreFieldsError, Ignored};
-pub use jq::{JqError, MAX_JQ_BYTES};
+pub use jq::JqError;
 pub use removal::PointerError;
 
 use super::hash::{strip_creation_timestamps, value_hash};

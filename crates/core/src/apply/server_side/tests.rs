@@ -286,7 +286,8 @@ fn ignoring_what_names_the_object_does_not_take_its_name() {
         {"condition": "OnSpokePresent", "jsonPaths": [".metadata", ".kind"]},
     ]}));
     let intent = intent_of(manifest(1), &config);
-    let live = taken(&sent(&intent, None), json!({}));
+    let mut live = taken(&sent(&intent, None), json!({}));
+    live["spec"]["paused"] = true.into();
     let object = sent(&intent, Some(&live));
     assert_eq!(object["kind"], "Deployment");
     assert_eq!(

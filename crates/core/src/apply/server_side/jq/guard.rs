@@ -43,7 +43,7 @@ const MEASURE: &str = "!measure";
 const NO_LIST: &str = "!no_list";
 
 /// Definitions taken from the interpreter's libraries, by name and number of arguments.
-const DEFINITIONS: [(&str, usize); 61] = [
+const DEFINITIONS: [(&str, usize); 59] = [
     ("empty", 0),
     ("error", 0),
     ("error", 1),
@@ -52,8 +52,6 @@ const DEFINITIONS: [(&str, usize); 61] = [
     ("not", 0),
     ("select", 1),
     ("tostring", 0),
-    ("range", 2),
-    ("range", 1),
     ("repeat", 1),
     ("recurse", 0),
     ("recurse", 1),
@@ -113,6 +111,8 @@ def range($from; $to; $by): $from |
     if $by > 0 then while(. < $to; . + $by)
     elif $by < 0 then while(. > $to; . + $by)
     else while(. != $to; . + $by) end;
+def range(from; to): range(from; to; 1);
+def range(to): range(0; to; 1);
 def contains($x): _both($x) | _contains($x);
 def indices($x): _both($x) | _indices($x);
 def in(xs): . as $x | xs | has($x);
@@ -220,17 +220,23 @@ fn each_child<'t>(term: &'t Term<&'t str>, visit: &mut dyn FnMut(&'t Term<&'t st
         }
         Term::TryCatch(body, catch) => {
             visit(body);
-            catch.iter().for_each(|catch| visit(catch));
+            if let Some(catch) = catch {
+                visit(catch);
+            }
         }
         Term::IfThenElse(branches, otherwise) => {
             for (condition, then) in branches {
                 visit(condition);
                 visit(then);
             }
-            otherwise.iter().for_each(|otherwise| visit(otherwise));
+            if let Some(otherwise) = otherwise {
+                visit(otherwise);
+            }
         }
         Term::Def(definitions, body) => {
-            definitions.iter().for_each(|def| visit(&def.body));
+            for definition in definitions {
+                visit(&definition.body);
+            }
             visit(body);
         }
         Term::Call(_, args) => args.iter().for_each(visit),
@@ -273,9 +279,8 @@ impl Guard {
     /// calls count before and not after, so that a loop stays a tail call.
     pub(super) fn term(self, term: Term<&str>) -> Term<&str> {
         match term {
-            Term::Id | Term::Recurse | Term::Num(_) => then(term, TICK),
             Term::Var("$ENV") => Term::Obj(Vec::new()),
-            Term::Var(_) => then(term, TICK),
+            Term::Id | Term::Recurse | Term::Num(_) | Term::Var(_) => then(term, TICK),
             Term::Break(_) => term,
             Term::Str(format, parts) => self.text(format, parts),
             Term::Arr(inner) => then(Term::Arr(inner.map(|term| self.boxed(term))), MEASURE),
@@ -391,7 +396,7 @@ impl Guard {
         }
     }
 
-    fn definition<'s>(self, definition: Def<&'s str>) -> Def<&'s str> {
+    fn definition(self, definition: Def<&str>) -> Def<&str> {
         Def {
             body: self.term(definition.body),
             ..definition
