@@ -4,8 +4,8 @@
 //! with a filter, from the object's bytes and from the decoded object. Floor, in the same rounds:
 //! `serde_json` decodes the bytes and nothing else. Peer: upstream's evaluation, as recorded.
 //!
-//! Then each rule on its own, from the decoded object. Floor, in the same rounds: the same fields
-//! looked up by hand, for nobody to report.
+//! Then each rule on its own, from the decoded object and from its bytes. Floors, in the same rounds:
+//! the same fields looked up by hand, for nobody to report, and `serde_json` alone.
 
 use std::hint::black_box;
 
@@ -98,50 +98,97 @@ pub(crate) fn run() -> Result<()> {
         )
         .params(params),
     );
-    single_rules(&mut report, &object, &rules)
+    single_rules(&mut report, &object, &rules, calibration)
 }
 
-/// A way to the fields of a rule without the rule; tells how many there are.
-type ByHand = fn(&Value) -> usize;
+/// A rule on its own.
+struct Single {
+    name: &'static str,
+    /// A way to its fields without the rule; tells how many there are.
+    by_hand: fn(&Value) -> usize,
+    by_hand_is: &'static str,
+    /// Upstream's CPU time from the decoded object, in µs.
+    recorded: f64,
+}
 
-fn single_rules(report: &mut Report, object: &Value, rules: &[FeedbackRule]) -> Result<()> {
+const SINGLES: [Single; 2] = [
+    Single {
+        name: "well-known values of a Deployment",
+        by_hand: well_known_by_hand,
+        by_hand_is: "three JSON pointers into the object, same rounds",
+        recorded: 6.8,
+    },
+    Single {
+        name: "one path with a filter",
+        by_hand: filter_by_hand,
+        by_hand_is: "a loop over the list, same rounds",
+        recorded: 15.1,
+    },
+];
+
+fn single_rules(
+    report: &mut Report,
+    object: &Value,
+    rules: &[FeedbackRule],
+    calibration: Calibration,
+) -> Result<()> {
     let limits = FeedbackLimits::default();
-    let questions: [(_, _, ByHand); 2] = [
-        (
-            "CPU of the well-known values of a decoded Deployment",
-            "three JSON pointers into the object, same rounds",
-            well_known_by_hand,
-        ),
-        (
-            "CPU of one path with a filter of a decoded Deployment",
-            "a loop over the list, same rounds",
-            filter_by_hand,
-        ),
-    ];
-    for ((name, floor_is, by_hand), rule) in questions.into_iter().zip(rules) {
+    let bytes = object.to_string().into_bytes();
+    let decode = || serde_json::from_slice::<Value>(black_box(&bytes));
+    for (single, rule) in SINGLES.iter().zip(rules) {
+        let Single { name, by_hand, .. } = single;
         let plan = FeedbackPlan::compile(std::slice::from_ref(rule));
         let found = plan.evaluate(object, limits).values.len();
         ensure!(
             found == by_hand(object),
             "{name}: the rule finds {found} values"
         );
-        let (mut floors, mut ours) = (Vec::new(), Vec::new());
+        let evaluate = |object: &Value| {
+            if slow::injected() {
+                black_box(FeedbackPlan::compile(rules));
+            }
+            drop(black_box(plan.evaluate(black_box(object), limits)));
+        };
+        let (mut hands, mut decoded) = (Vec::new(), Vec::new());
+        let (mut decodes, mut from_bytes) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
-            floors.push(cpu_each(EVALUATIONS, || {
+            hands.push(cpu_each(EVALUATIONS, || {
                 black_box(by_hand(black_box(object)));
             }));
-            ours.push(cpu_each(EVALUATIONS, || {
-                if slow::injected() {
-                    black_box(FeedbackPlan::compile(rules));
+            decoded.push(cpu_each(EVALUATIONS, || evaluate(object)));
+            decodes.push(cpu_each(EVALUATIONS, || drop(black_box(decode()))));
+            from_bytes.push(cpu_each(EVALUATIONS, || {
+                if let Ok(object) = decode() {
+                    evaluate(&object);
                 }
-                drop(black_box(plan.evaluate(black_box(object), limits)));
             }));
         }
-        let ratio = Ratio::of(&floors, &ours);
+        let params = json!({"values": found, "evaluations": EVALUATIONS,
+            "object_bytes": bytes.len()});
+        let nanos = |rounds: &[f64]| median(rounds) * NS_PER_US;
+        let figure = |what: &str, rounds: &[f64]| {
+            Figure::new("P7", format!("CPU of {name}, {what}"), nanos(rounds), "ns")
+                .params(params.clone())
+        };
         report.add(
-            Figure::new("P7", name, median(&ours) * NS_PER_US, "ns")
-                .in_rounds(median(&floors) * NS_PER_US, floor_is, ratio)
-                .params(json!({"values": found, "evaluations": EVALUATIONS})),
+            figure("decoded", &decoded)
+                .below(
+                    calibration.scaled(single.recorded) * NS_PER_US,
+                    "OCM statusfeedback, recorded, scaled by calibration",
+                )
+                .params(calibration.params()),
+        );
+        report.add(figure("decoded, beside its floor", &decoded).in_rounds(
+            nanos(&hands),
+            single.by_hand_is,
+            Ratio::of(&hands, &decoded),
+        ));
+        report.add(
+            figure("from bytes, beside its floor", &from_bytes).in_rounds(
+                nanos(&decodes),
+                "serde_json decodes the object to a Value, same rounds",
+                Ratio::of(&decodes, &from_bytes),
+            ),
         );
     }
     Ok(())

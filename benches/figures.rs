@@ -6,6 +6,7 @@ mod api_server;
 mod feedback;
 mod idle_agent;
 mod mailbox;
+mod real_agent;
 mod status_event;
 mod status_latency;
 mod support;
@@ -28,11 +29,14 @@ fn main() -> Result<()> {
         Some("feedback") => feedback::run(),
         Some("idle_agent") => idle_agent::run(),
         Some("mailbox") => mailbox::run(),
+        Some("real_agent") => real_agent::run(),
         Some("status_event") => {
             status_event::run();
             Ok(())
         }
         Some("status_latency") => status_latency::run(),
+        // What benches of agents start.
+        Some(support::agent::ARGUMENT) => support::agent::run(),
         other => bail!("no bench {other:?}; benches/run --list tells which there are"),
     }
 }

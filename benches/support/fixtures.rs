@@ -75,8 +75,18 @@ pub fn feedback_rules() -> Vec<FeedbackRule> {
 
 /// Manifests and feedback rules of a work with one ConfigMap and one Deployment, both `name`.
 pub fn work_spec(name: &str, namespace: &str) -> Value {
+    work_spec_of(name, namespace, 2)
+}
+
+/// The same with so many manifests: a Deployment, and ConfigMaps, the first of them `name`.
+pub fn work_spec_of(name: &str, namespace: &str, manifests: usize) -> Value {
+    let config_maps = (1..manifests).map(|number| match number {
+        1 => config_map(name, namespace),
+        _ => config_map(&format!("{name}-{number}"), namespace),
+    });
+    let manifests: Vec<Value> = config_maps.chain([manifest(name, namespace)]).collect();
     json!({
-        "workload": {"manifests": [config_map(name, namespace), manifest(name, namespace)]},
+        "workload": {"manifests": manifests},
         "manifestConfigs": [{
             "resourceIdentifier": {
                 "group": "apps", "resource": "deployments", "name": name, "namespace": namespace},

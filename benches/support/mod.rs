@@ -1,5 +1,5 @@
 //! What the benches share: figures and their output, alternating rounds, clocks of CPU time,
-//! the objects that are measured, and servers.
+//! the objects that are measured, servers, and an agent of its own.
 
 #![allow(
     dead_code,
@@ -7,12 +7,15 @@
     reason = "each bench is a program of its own and uses a part of this"
 )]
 
+pub mod agent;
 pub mod figure;
 pub mod fixtures;
 pub mod hub;
+pub mod idle;
 pub mod machine;
 pub mod open_loop;
 pub mod replica_set;
+pub mod requests;
 pub mod rounds;
 pub mod servers;
 pub mod slow;
