@@ -18,6 +18,7 @@ mod support;
     reason = "made for the stories; a bench needs the servers alone"
 )]
 mod tests_support;
+mod work_status;
 
 use anyhow::{Result, bail};
 
@@ -35,6 +36,7 @@ fn main() -> Result<()> {
             Ok(())
         }
         Some("status_latency") => status_latency::run(),
+        Some("work_status") => work_status::run(),
         // What benches of agents start.
         Some(support::agent::ARGUMENT) => support::agent::run(),
         other => bail!("no bench {other:?}; benches/run --list tells which there are"),

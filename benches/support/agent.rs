@@ -116,8 +116,8 @@ async fn looks(registry: &Registry) -> u64 {
         .sum()
 }
 
-/// The known slowness: memory that no agent needs, more for each work, CPU, reads of works, and
-/// writes.
+/// The known slowness: memory that no agent needs, more for each work, CPU, reads of works and of
+/// their objects, and writes.
 async fn waste(hub: Client, spoke: Client) {
     const READ_AGAIN: usize = 100;
     let works: Api<ManifestWork> = Api::namespaced(hub, CLUSTER);
@@ -129,7 +129,9 @@ async fn waste(hub: Client, spoke: Client) {
                 ballast.push(vec![1_u8; 64 << 10]);
             }
             for work in list.items.iter().take(READ_AGAIN) {
-                let _ = works.get(&work.name_any()).await;
+                // Its first ConfigMap has its name.
+                let name = work.name_any();
+                let _ = tokio::join!(works.get(&name), config_maps.get(&name));
             }
         }
         let wasted = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "waste"},
