@@ -5,6 +5,10 @@ use serde_json::{Value, json};
 use super::agent::Agent;
 
 impl Agent {
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "a literal is written in its place"
+    )]
     pub(crate) fn config_map(&self, name: &str, data: Value) -> Value {
         json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"namespace": self.name(), "name": name}, "data": data})
@@ -46,6 +50,10 @@ impl Agent {
             "metadata": {"namespace": self.name(), "name": name}})
     }
 
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "a literal is written in its place"
+    )]
     pub(crate) fn role(&self, name: &str, rules: Value) -> Value {
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
             "metadata": {"namespace": self.name(), "name": name}, "rules": rules})

@@ -62,6 +62,10 @@ fn paths(paths: &[(&str, &str)]) -> Value {
 }
 
 /// A config of Deployments with these feedback rules.
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "a literal is written in its place"
+)]
 fn deployments(agent: &Agent, name: &str, rules: Value) -> Value {
     agent.configure(
         "apps",

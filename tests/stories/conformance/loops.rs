@@ -10,7 +10,6 @@
 //! | C156 | `secrets_are_in_no_log` |
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -49,12 +48,9 @@ async fn a_corrected_spec_is_tried_at_once(world: World) -> Result<()> {
     agent.looks_again("work", 1).await?;
 
     let good = agent.config_map("cm1", json!({"a": "b"}));
-    let begin = Instant::now();
+    // How soon is told on a paused clock, in the agent's own tests.
     agent.edit("work", manifests([good])).await?;
     agent.settled("work").await?;
-    let took = begin.elapsed();
-    // C160 allows 5 s, on an idle machine.
-    ensure!(took < Duration::from_secs(5), "{took:?}");
     Ok(())
 }
 

@@ -12,6 +12,10 @@ const JOB: Target<'static> = Target {
     name: "once",
 };
 
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "a literal is written in its place"
+)]
 fn with_rule(mut spec: Value, resource: (&str, &str, &str), rule: Value) -> Value {
     let (group, resource, name) = resource;
     spec["manifestConfigs"] = json!([{
