@@ -6,8 +6,10 @@ use super::agent::Agent;
 
 impl Agent {
     pub(crate) fn config_map(&self, name: &str, data: Value) -> Value {
-        json!({"apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"namespace": self.name(), "name": name}, "data": data})
+        let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"namespace": self.name(), "name": name}});
+        object["data"] = data;
+        object
     }
 
     /// A Deployment without `serviceAccountName`.
@@ -47,8 +49,10 @@ impl Agent {
     }
 
     pub(crate) fn role(&self, name: &str, rules: Value) -> Value {
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-            "metadata": {"namespace": self.name(), "name": name}, "rules": rules})
+        let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"namespace": self.name(), "name": name}});
+        object["rules"] = rules;
+        object
     }
 
     /// Gives a role of the namespace to a service account of the namespace.

@@ -10,10 +10,11 @@
 //! | C156 | `secrets_are_in_no_log` |
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::support::agent::Agent;
 use crate::support::live::state;
