@@ -67,12 +67,9 @@ fn paths(paths: &[(&str, &str)]) -> Value {
     reason = "a literal is written in its place"
 )]
 fn deployments(agent: &Agent, name: &str, rules: Value) -> Value {
-    agent.configure(
-        "apps",
-        "deployments",
-        name,
-        json!({ "feedbackRules": rules }),
-    )
+    let mut config = agent.configure("apps", "deployments", name, json!({}));
+    config["feedbackRules"] = rules;
+    config
 }
 
 fn spec(objects: impl Into<Vec<Value>>, configs: impl Into<Vec<Value>>) -> Value {

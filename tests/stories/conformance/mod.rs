@@ -35,7 +35,6 @@ pub(crate) fn stories() -> Vec<Story> {
     stories.extend(ttl::stories());
     if std::env::var_os("MUSTER_STORIES_AHEAD").is_some() {
         stories.extend(feedback::watch_stories());
-        stories.extend(rules::stories_ahead());
     }
     stories
 }
