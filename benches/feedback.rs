@@ -150,13 +150,13 @@ fn single_rules(
             drop(black_box(plan.evaluate(black_box(object), limits)));
         };
         let (mut hands, mut decoded) = (Vec::new(), Vec::new());
-        let (mut decodes, mut from_bytes) = (Vec::new(), Vec::new());
+        let (mut floors, mut from_bytes) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             hands.push(cpu_each(EVALUATIONS, || {
                 black_box(by_hand(black_box(object)));
             }));
             decoded.push(cpu_each(EVALUATIONS, || evaluate(object)));
-            decodes.push(cpu_each(EVALUATIONS, || drop(black_box(decode()))));
+            floors.push(cpu_each(EVALUATIONS, || drop(black_box(decode()))));
             from_bytes.push(cpu_each(EVALUATIONS, || {
                 if let Ok(object) = decode() {
                     evaluate(&object);
@@ -185,9 +185,9 @@ fn single_rules(
         ));
         report.add(
             figure("from bytes, beside its floor", &from_bytes).in_rounds(
-                nanos(&decodes),
+                nanos(&floors),
                 "serde_json decodes the object to a Value, same rounds",
-                Ratio::of(&decodes, &from_bytes),
+                Ratio::of(&floors, &from_bytes),
             ),
         );
     }
