@@ -2,7 +2,7 @@
 //!
 //! Subject: `muster_core::feedback` reads the three well-known values of a Deployment and one path
 //! with a filter, from the object's bytes and from the decoded object. Floor, in the same rounds:
-//! `serde_json` decodes the bytes and nothing else. Peer: upstream's evaluation, as recorded.
+//! `serde_json` decoding the bytes and nothing else. Peer: upstream's evaluation, as recorded.
 //!
 //! Then each rule on its own, from the decoded object and from its bytes. Floors, in the same rounds:
 //! the same fields looked up by hand, for nobody to report, and `serde_json` alone.
@@ -93,7 +93,7 @@ pub(crate) fn run() -> Result<()> {
         )
         .in_rounds(
             median(&floors),
-            "serde_json decodes the object to a Value, same run",
+            "serde_json decoding the object to a Value, same run",
             ratio,
         )
         .params(params),
@@ -150,13 +150,13 @@ fn single_rules(
             drop(black_box(plan.evaluate(black_box(object), limits)));
         };
         let (mut hands, mut decoded) = (Vec::new(), Vec::new());
-        let (mut floors, mut from_bytes) = (Vec::new(), Vec::new());
+        let (mut decoding, mut from_bytes) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             hands.push(cpu_each(EVALUATIONS, || {
                 black_box(by_hand(black_box(object)));
             }));
             decoded.push(cpu_each(EVALUATIONS, || evaluate(object)));
-            floors.push(cpu_each(EVALUATIONS, || drop(black_box(decode()))));
+            decoding.push(cpu_each(EVALUATIONS, || drop(black_box(decode()))));
             from_bytes.push(cpu_each(EVALUATIONS, || {
                 if let Ok(object) = decode() {
                     evaluate(&object);
@@ -185,9 +185,9 @@ fn single_rules(
         ));
         report.add(
             figure("from bytes, beside its floor", &from_bytes).in_rounds(
-                nanos(&floors),
-                "serde_json decodes the object to a Value, same rounds",
-                Ratio::of(&floors, &from_bytes),
+                nanos(&decoding),
+                "serde_json decoding the object to a Value, same rounds",
+                Ratio::of(&decoding, &from_bytes),
             ),
         );
     }

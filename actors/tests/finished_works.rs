@@ -15,7 +15,7 @@
 use std::fmt::Debug;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix::Addr;
 use http::{Method, Request, Response};
@@ -29,6 +29,7 @@ use muster_api::work::ManifestWork;
 use muster_apiserver::{ApiServer, Storage};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// What becomes of one deletion on its way to the server.
 enum Fault {
@@ -252,11 +253,11 @@ where
     E: Debug,
     F: Future<Output = Result<T, E>>,
 {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         match probe().await {
             Ok(value) => return value,
-            Err(seen) if tokio::time::Instant::now() >= deadline => {
+            Err(seen) if Instant::now() >= deadline => {
                 panic!("{what}: last seen {seen:?}")
             }
             Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,

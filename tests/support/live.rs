@@ -111,8 +111,8 @@ impl Live {
     /// A controller writes its status.
     pub(crate) async fn set_status(&self, status: Value) -> Result<Value> {
         let path = format!("{}/status", self.path);
-        let patch = json!({ "status": status });
-        self.rest.merge_patch(&path, &patch).await?.ok()
+        let change = json!({ "status": status });
+        self.rest.merge_patch(&path, &change).await?.ok()
     }
 
     /// Somebody deletes it, and finalizers may hold it.

@@ -5,9 +5,15 @@ use serde_json::{Value, json};
 use super::agent::Agent;
 
 impl Agent {
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "a literal is written in its place"
+    )]
     pub(crate) fn config_map(&self, name: &str, data: Value) -> Value {
-        json!({"apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"namespace": self.name(), "name": name}, "data": data})
+        let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"namespace": self.name(), "name": name}});
+        object["data"] = data;
+        object
     }
 
     /// A Deployment without `serviceAccountName`.
@@ -46,9 +52,15 @@ impl Agent {
             "metadata": {"namespace": self.name(), "name": name}})
     }
 
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "a literal is written in its place"
+    )]
     pub(crate) fn role(&self, name: &str, rules: Value) -> Value {
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-            "metadata": {"namespace": self.name(), "name": name}, "rules": rules})
+        let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"namespace": self.name(), "name": name}});
+        object["rules"] = rules;
+        object
     }
 
     /// Gives a role of the namespace to a service account of the namespace.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use muster_api::conditions as read;
-use muster_api::constants::MANIFEST_APPLIED;
+use muster_api::constants::{MANIFEST_APPLIED, MANIFEST_COMPLETE};
 use muster_api::work::{AppliedManifestResourceMeta, ManifestResourceMeta};
 use muster_core::apply::server_side::{self, IgnoreFields};
 use muster_core::apply::{Desired, History};
@@ -23,7 +23,7 @@ use super::access::Questions;
 use super::apply::{ApplyError, Last, Strategy, Wanted, apply, apply_on_server};
 use super::calls::ApiError;
 use super::metrics;
-use super::reconcile::{Pass, Plans};
+use super::reconcile::{Pass, Plans, completes};
 use super::rest_mapper::MapError;
 use super::spoke::Target;
 use super::status::{ManifestReport, Seen};
@@ -134,6 +134,12 @@ impl Pass<'_> {
             hidden = unreadable;
             wanted = allowed.and(wanted);
         }
+        let plans = self.plans(ordinal, config, gvk_of(&meta));
+        if let Ok(Intent::Write(_)) = wanted
+            && self.has_completed(&meta, config, &plans).await
+        {
+            wanted = Ok(Intent::Nothing);
+        }
         let (applied, live) = match (wanted, owner) {
             (Ok(Intent::Write(wanted)), Ok(owner)) => self.write(&meta, &key, wanted, owner).await,
             (Ok(_), _) => (Ok(()), None),
@@ -150,7 +156,6 @@ impl Pass<'_> {
         };
         let failure = applied.as_ref().err().map(ApplyError::failure);
         let applied = applied.map_err(|error| error.to_string());
-        let plans = self.plans(ordinal, config, gvk_of(&meta));
         let (seen, feedback, derived) = self.read(live, hidden, &plans).await;
         Object {
             report: ManifestReport {
@@ -164,6 +169,25 @@ impl Pass<'_> {
             },
             tracked,
         }
+    }
+
+    /// Whether an applied object has become complete since it was looked at last. Writing first
+    /// would undo the very change that says so.
+    async fn has_completed(
+        &mut self,
+        meta: &ManifestResourceMeta,
+        config: EffectiveConfig<'_>,
+        plans: &Plans,
+    ) -> bool {
+        if !completes(config.condition_rules) || !self.applied_before(meta) {
+            return false;
+        }
+        let Live::Found(object) = self.look_up(meta).await else {
+            return false;
+        };
+        let generation = self.work.generation;
+        let derived = derive_conditions(plans.rules.clone(), object, generation).await;
+        derived.is_some_and(|derived| read::is_true(&derived, MANIFEST_COMPLETE))
     }
 
     /// The compiled rules of a manifest.

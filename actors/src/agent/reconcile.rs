@@ -495,6 +495,6 @@ impl Pass<'_> {
 ///
 /// Differs from upstream: `Complete` without a rule for it is a leftover. Upstream goes on ignoring
 /// such a work until its spec changes once more.
-fn completes(rules: &[ConditionRule]) -> bool {
+pub(super) fn completes(rules: &[ConditionRule]) -> bool {
     rules.iter().any(|rule| rule.condition == MANIFEST_COMPLETE)
 }

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{has, text};
-use crate::support::{Cluster, Story, World};
+use crate::support::{Answer, Cluster, Story, World};
 
 pub(super) fn stories() -> Vec<Story> {
     on_each_backend![
@@ -34,17 +34,23 @@ impl Jobs {
         self.cluster.rest().post(&self.path, job).await?.created()
     }
 
-    /// Changes the spec of a Job by a merge patch.
-    async fn change(&self, name: &str, spec: Value) -> Result<Value> {
-        let path = format!("{}/{name}", self.path);
-        let patch = json!({ "spec": spec });
-        self.cluster.rest().merge_patch(&path, &patch).await?.ok()
+    /// A user patches the spec of a Job.
+    async fn patch(&self, name: &str, spec: Value) -> Result<Answer> {
+        let job = format!("{}/{name}", self.path);
+        let rest = self.cluster.rest();
+        rest.merge_patch(&job, &json!({ "spec": spec })).await
     }
 
+    async fn change(&self, name: &str, spec: Value) -> Result<Value> {
+        self.patch(name, spec).await?.ok()
+    }
+
+    /// A controller patches the status of a Job.
     async fn report(&self, name: &str, status: Value) -> Result<Value> {
-        let path = format!("{}/{name}/status", self.path);
-        let patch = json!({ "status": status });
-        self.cluster.rest().merge_patch(&path, &patch).await?.ok()
+        let job = format!("{}/{name}/status", self.path);
+        let rest = self.cluster.rest();
+        let answer = rest.merge_patch(&job, &json!({ "status": status })).await?;
+        answer.ok()
     }
 
     /// Requires that a new Job is refused with exactly these words.
@@ -58,9 +64,7 @@ impl Jobs {
 
     /// Requires that a change is refused with exactly these words.
     async fn refuses(&self, name: &str, spec: Value, words: &str) -> Result<()> {
-        let path = format!("{}/{name}", self.path);
-        let patch = json!({ "spec": spec });
-        let answer = self.cluster.rest().merge_patch(&path, &patch).await?;
+        let answer = self.patch(name, spec).await?;
         let message = format!("Job.batch \"{name}\" is invalid: {words}");
         answer.refused(422, "Invalid", &message)?;
         Ok(())
@@ -69,10 +73,8 @@ impl Jobs {
     /// Requires that a change is refused for one field that cannot be changed. The value that is
     /// in the message is the real server's own form of a Pod, and not compared.
     async fn cannot_change(&self, name: &str, spec: Value, field: &str) -> Result<()> {
-        let path = format!("{}/{name}", self.path);
-        let patch = json!({ "spec": spec });
-        let answer = self.cluster.rest().merge_patch(&path, &patch).await?;
-        ensure!(answer.code == 422, "{patch}: {}", answer.body);
+        let answer = self.patch(name, spec).await?;
+        ensure!(answer.code == 422, "{field}: {}", answer.body);
         let status = answer.body;
         let message = text(&status, "/message")?;
         let begin = format!("Job.batch \"{name}\" is invalid: {field}: Invalid value: ");
@@ -90,12 +92,13 @@ impl Jobs {
     }
 }
 
-fn job(name: &str, spec: Value) -> Value {
+/// A Job with more fields in its spec.
+fn job(name: &str, more: Value) -> Value {
     let mut job = json!({
         "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
         "spec": {"template": {"spec": pod("example/main:1")}}});
-    for (field, value) in spec.as_object().into_iter().flatten() {
-        job["spec"][field] = value.clone();
+    if let (Some(spec), Value::Object(more)) = (job["spec"].as_object_mut(), more) {
+        spec.extend(more);
     }
     job
 }

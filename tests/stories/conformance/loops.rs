@@ -2,7 +2,6 @@
 //!
 //! | Case | Story |
 //! |---|---|
-//! | C015 | `a_job_as_the_server_completes_it_is_left_alone` |
 //! | C019, C160 | `a_corrected_spec_is_tried_at_once` |
 //! | C109, C142 | `what_happens_while_the_hub_is_away_is_caught_up_with` |
 //! | C133 | `a_broken_api_group_costs_its_own_kinds_only` |
@@ -11,7 +10,6 @@
 //! | C156 | `secrets_are_in_no_log` |
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -23,7 +21,6 @@ use crate::support::{Backend, Servers, Story, World, eventually, live::LIMIT};
 
 pub(crate) fn stories() -> Vec<Story> {
     let mut stories = on_each_backend![
-        a_job_as_the_server_completes_it_is_left_alone,
         a_corrected_spec_is_tried_at_once,
         what_happens_while_the_hub_is_away_is_caught_up_with,
         a_cluster_that_is_away_is_told_and_found_again,
@@ -36,36 +33,6 @@ pub(crate) fn stories() -> Vec<Story> {
 
 fn map(agent: &Agent, name: &str) -> Value {
     manifests([agent.config_map(name, json!({"a": "b"}))])
-}
-
-async fn a_job_as_the_server_completes_it_is_left_alone(world: World) -> Result<()> {
-    let agent = Agent::start(&world).await?;
-    let objects = |image: &str| {
-        let mut job = agent.job("pi");
-        job["spec"]["template"]["spec"]["containers"][0]["image"] = image.into();
-        manifests([job, agent.config_map("cm1", json!({"image": image}))])
-    };
-    agent.applied("work", objects("example/main:1")).await?;
-    let before = agent.object("jobs", "pi").get().await?;
-    agent.looks_again("work", 3).await?;
-    let after = agent.object("jobs", "pi").get().await?;
-    ensure!(state(&before) == state(&after), "{before}\n{after}");
-
-    agent.edit("work", objects("example/main:2")).await?;
-    let work = agent
-        .shows("work", &[("Applied", "FT"), ("Available", "TT")])
-        .await?;
-    let applied = manifest_condition(&work, 0, "Applied")?;
-    let message = applied["message"].as_str().unwrap_or_default();
-    ensure!(message.contains("field is immutable"), "{applied}");
-    agent
-        .cm("cm1")
-        .has_data(json!({"image": "example/main:2"}))
-        .await?;
-    agent.looks_again("work", 1).await?;
-    let after = agent.object("jobs", "pi").get().await?;
-    ensure!(state(&before) == state(&after), "{before}\n{after}");
-    Ok(())
 }
 
 async fn a_corrected_spec_is_tried_at_once(world: World) -> Result<()> {
@@ -81,12 +48,9 @@ async fn a_corrected_spec_is_tried_at_once(world: World) -> Result<()> {
     agent.looks_again("work", 1).await?;
 
     let good = agent.config_map("cm1", json!({"a": "b"}));
-    let begin = Instant::now();
+    // How soon is told on a paused clock, in the agent's own tests.
     agent.edit("work", manifests([good])).await?;
     agent.settled("work").await?;
-    let took = begin.elapsed();
-    // C160 allows 5 s, on an idle machine.
-    ensure!(took < Duration::from_secs(5), "{took:?}");
     Ok(())
 }
 

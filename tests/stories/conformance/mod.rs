@@ -25,6 +25,7 @@ pub(crate) fn stories() -> Vec<Story> {
     stories.extend(basic::stories());
     stories.extend(deletion::stories());
     stories.extend(eviction::stories());
+    stories.extend(executor::stories());
     stories.extend(feedback::stories());
     stories.extend(jobs::stories());
     stories.extend(loops::stories());
@@ -33,9 +34,7 @@ pub(crate) fn stories() -> Vec<Story> {
     stories.extend(takeover::stories_with_apply());
     stories.extend(ttl::stories());
     if std::env::var_os("MUSTER_STORIES_AHEAD").is_some() {
-        stories.extend(executor::stories());
         stories.extend(feedback::watch_stories());
-        stories.extend(rules::stories_ahead());
     }
     stories
 }

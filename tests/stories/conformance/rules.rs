@@ -31,12 +31,8 @@ pub(crate) fn stories() -> Vec<Story> {
         a_finished_job_is_not_made_again,
         expressions_that_fail_give_conditions_that_say_so,
         one_manifest_in_progress_keeps_the_work_in_progress,
+        w35_a_work_is_complete_when_its_rule_says_so,
     ]
-}
-
-/// The repair of drift comes before the rules, and takes away what they wait for.
-pub(crate) fn stories_ahead() -> Vec<Story> {
-    on_each_backend![w35_a_work_is_complete_when_its_rule_says_so]
 }
 
 const EVALUATED: &str = "ConditionRuleEvaluated";

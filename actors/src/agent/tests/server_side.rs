@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
+#[allow(clippy::needless_pass_by_value, reason = "literals read better")]
 fn server_side(manifest: Value, settings: Value) -> Value {
     let mut spec = workload([manifest, config_map("second", json!({"a": "b"}))]);
     spec["manifestConfigs"] = json!([{

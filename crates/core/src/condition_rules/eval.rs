@@ -345,9 +345,8 @@ impl<'a> Evaluation<'a> {
             Own::Size => self.size(&first),
             Own::Type => Ok(type_of(&first)),
             Own::OptionalNone => Ok(none()),
-            Own::OptionalOf => Ok(some(first)),
             Own::OptionalOfNonZero if first.is_zero() => Ok(none()),
-            Own::OptionalOfNonZero => Ok(some(first)),
+            Own::OptionalOf | Own::OptionalOfNonZero => Ok(some(first)),
             Own::OptionalHasValue => Ok(Value::Bool(expect_optional(&first)?.is_some())),
             Own::OptionalValue => expect_optional(&first)?
                 .cloned()
@@ -426,7 +425,8 @@ fn negate(value: &Value) -> Outcome {
 }
 
 fn expect_optional(value: &Value) -> Result<Option<&Value>, Failure> {
-    as_optional(value).ok_or_else(Failure::no_such_overload)
+    let optional = as_optional(value).ok_or_else(Failure::no_such_overload)?;
+    Ok(optional.value())
 }
 
 /// Adds to a gathered list, which is taken out of its place and therefore not copied.

@@ -9,7 +9,7 @@
 //! bounds time and memory.
 
 use kube_cel::cel::Value;
-use kube_cel::cel::objects::Key;
+use kube_cel::cel::objects::{Key, OptionalValue};
 
 use super::failure::Failure;
 use super::value::as_optional;
@@ -78,12 +78,12 @@ impl Meter {
                     self.charge_visit(value)
                 })
             }
-            _ => match as_optional(value) {
-                Some(Some(inner)) => {
+            _ => match as_optional(value).and_then(OptionalValue::value) {
+                Some(inner) => {
                     self.charge(1)?;
                     self.charge_visit(inner)
                 }
-                _ => Ok(()),
+                None => Ok(()),
             },
         }
     }

@@ -2,7 +2,7 @@
 //! (`manifestConfigs[].conditionRules`; `ocm`: `pkg/work/spoke/conditions`).
 //!
 //! Rules are CEL expressions over `object`, or well-known ones. An evaluation counts what it
-//! costs and gives up at a limit, so that a hostile rule takes milliseconds.
+//! costs and gives up at a limit, which bounds time and memory of a hostile rule.
 //!
 //! The library parses CEL and brings its functions. It does not evaluate here: it has no limit
 //! on costs, gives an optional field that is missing as an error, a field of a string as `false`,
@@ -144,8 +144,8 @@ impl RulePlan {
         self.rules.is_empty() && self.refused.is_empty()
     }
 
-    /// The conditions of an object, in the order of the rules. Takes up to a second, if the rules
-    /// are hostile; see [`EVALUATION_DEADLINE`].
+    /// The conditions of an object, in the order of the rules. Rules that spend all of the
+    /// budgets take seconds where nothing is optimized; see [`EVALUATION_DEADLINE`].
     pub fn evaluate(&self, object: &Json, generation: i64, now: Timestamp) -> Vec<Condition> {
         self.evaluate_within(MANIFEST_BUDGET, object, generation, now)
     }

@@ -32,26 +32,26 @@ pub(super) enum Node {
     Object,
     Result,
     Local(usize),
-    Select(Box<Node>, Key, Access),
-    Index(Box<[Node; 2]>, Access),
-    Not(Box<Node>),
+    Select(Box<Self>, Key, Access),
+    Index(Box<[Self; 2]>, Access),
+    Not(Box<Self>),
     /// False only for false: an error does not end a loop that a later element may decide.
-    NotFalse(Box<Node>),
-    Negate(Box<Node>),
-    And(Box<[Node; 2]>),
-    Or(Box<[Node; 2]>),
-    Choose(Box<[Node; 3]>),
-    Binary(Operator, Box<[Node; 2]>),
+    NotFalse(Box<Self>),
+    Negate(Box<Self>),
+    And(Box<[Self; 2]>),
+    Or(Box<[Self; 2]>),
+    Choose(Box<[Self; 3]>),
+    Binary(Operator, Box<[Self; 2]>),
     List(Vec<Element>),
-    Map(Vec<(Node, Element)>),
+    Map(Vec<(Self, Element)>),
     Loop(Box<Loop>),
     /// Adds an element to the list of the loop.
-    Append(usize, Box<Node>),
-    Own(Own, Vec<Node>),
-    Call(Function, Vec<Node>),
+    Append(usize, Box<Self>),
+    Own(Own, Vec<Self>),
+    Call(Function, Vec<Self>),
     /// `optMap` and `optFlatMap`: whether the outcome becomes an optional, the optional, the
     /// variable, the outcome.
-    MapOptional(bool, Box<Node>, usize, Box<Node>),
+    MapOptional(bool, Box<Self>, usize, Box<Self>),
 }
 
 /// An element of a list or a map that is written down.
@@ -93,7 +93,7 @@ pub(super) struct Loop {
 /// Parses an expression. Only that of a message knows `result`.
 pub(super) fn compile(source: &str, of_message: bool) -> Result<Node, Failure> {
     if source.len() > MAX_SOURCE_BYTES {
-        return Err(error(format!(
+        return Err(error(&format!(
             "expression code point size exceeds limit: size: {}, limit {MAX_SOURCE_BYTES}",
             source.len()
         )));
@@ -131,15 +131,15 @@ fn parse(source: &str, of_message: bool) -> Result<Node, Failure> {
 }
 
 fn too_deep() -> Failure {
-    error("expression recursion limit exceeded".into())
+    error("expression recursion limit exceeded")
 }
 
-fn error(what: String) -> Failure {
+fn error(what: &str) -> Failure {
     Failure::Error(format!("ERROR: <input>: {what}"))
 }
 
 fn undeclared(name: &str) -> Failure {
-    error(format!(
+    error(&format!(
         "undeclared reference to '{name}' (in container '')"
     ))
 }
@@ -160,7 +160,7 @@ impl Scope {
     fn pair(&mut self, args: &[IdedExpr]) -> Result<Box<[Node; 2]>, Failure> {
         match args {
             [a, b] => Ok(Box::new([self.node(a)?, self.node(b)?])),
-            _ => Err(error("an operator takes two values".into())),
+            _ => Err(error("an operator takes two values")),
         }
     }
 
@@ -205,7 +205,7 @@ impl Scope {
             Expr::Comprehension(comprehension) => self.comprehension(comprehension)?,
             Expr::Call(call) => self.call(call)?,
             Expr::Struct(message) => return Err(undeclared(&message.type_name)),
-            Expr::Unspecified => return Err(error("expression is empty".into())),
+            Expr::Unspecified => return Err(error("expression is empty")),
         })
     }
 
@@ -360,7 +360,7 @@ impl Scope {
                     let field = Key::from(name.inner());
                     Node::Select(self.boxed(of)?, field, Access::Optional)
                 }
-                _ => return Err(error("unsupported optional field selection".into())),
+                _ => return Err(error("unsupported optional field selection")),
             },
             _ => return Ok(None),
         }))
@@ -376,7 +376,7 @@ impl Scope {
             return Ok(None);
         };
         let Expr::Ident(name) = &variable.expr else {
-            return Err(error(format!(
+            return Err(error(&format!(
                 "{}() variable name must be a simple identifier",
                 call.func_name
             )));

@@ -76,7 +76,7 @@ pub(super) fn go_type(value: &Value, made: bool) -> String {
         Value::Null => "structpb.NullValue",
         Value::String(_) | Value::Function(..) => "string",
         Value::UInt(_) => "uint64",
-        Value::Opaque(opaque) => match as_optional(value) {
+        Value::Opaque(opaque) => match as_optional(value).map(OptionalValue::value) {
             Some(Some(inner)) => return go_type(inner, false),
             Some(None) => "<nil>",
             None => match opaque.runtime_type_name() {
@@ -123,21 +123,19 @@ pub(super) fn none() -> Value {
     Value::Opaque(Arc::new(OptionalValue::none()))
 }
 
-/// What an optional holds; `None` for a value that is no optional.
-pub(super) fn as_optional(value: &Value) -> Option<Option<&Value>> {
-    let Value::Opaque(opaque) = value else {
-        return None;
-    };
-    opaque
-        .downcast_ref::<OptionalValue>()
-        .map(OptionalValue::value)
+/// The optional that a value is, if it is one.
+pub(super) fn as_optional(value: &Value) -> Option<&OptionalValue> {
+    match value {
+        Value::Opaque(opaque) => opaque.downcast_ref::<OptionalValue>(),
+        _ => None,
+    }
 }
 
 /// A bool, also within an optional, as upstream takes it.
 pub(super) fn as_bool(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(bool) => Some(*bool),
-        _ => as_bool(as_optional(value)??),
+        _ => as_bool(as_optional(value)?.value()?),
     }
 }
 
@@ -145,7 +143,7 @@ pub(super) fn as_bool(value: &Value) -> Option<bool> {
 pub(super) fn as_text(value: &Value) -> Option<&str> {
     match value {
         Value::String(text) => Some(text),
-        _ => as_text(as_optional(value)??),
+        _ => as_text(as_optional(value)?.value()?),
     }
 }
 
@@ -184,7 +182,7 @@ impl Access {
 pub(super) fn select(of: &Value, field: &Key, access: Access) -> Result<Value, Failure> {
     let missing = || Failure::no_such_key(field);
     match (of, as_optional(of)) {
-        (_, Some(inner)) => match (inner, access) {
+        (_, Some(optional)) => match (optional.value(), access) {
             (Some(inner), Access::Has) => select(inner, field, Access::Has),
             (Some(inner), _) => select(inner, field, Access::Optional),
             (None, Access::Has) => Ok(Value::Bool(false)),
@@ -198,8 +196,10 @@ pub(super) fn select(of: &Value, field: &Key, access: Access) -> Result<Value, F
 /// `of[at]`. What follows an optional is optional.
 pub(super) fn index(of: &Value, at: &Value, access: Access) -> Result<Value, Failure> {
     match (of, as_optional(of)) {
-        (_, Some(Some(inner))) => index(inner, at, Access::Optional),
-        (_, Some(None)) => Ok(none()),
+        (_, Some(optional)) => match optional.value() {
+            Some(inner) => index(inner, at, Access::Optional),
+            None => Ok(none()),
+        },
         (Value::List(items), _) => {
             let Some(number) = whole(at) else {
                 return Err(Failure::Error(format!(

@@ -38,6 +38,7 @@ fn manifest(replicas: i64) -> Value {
 }
 
 /// The object after the server took `applied`, with `fields` of it owned.
+#[allow(clippy::needless_pass_by_value, reason = "literals read better")]
 fn taken(applied: &Value, spec_fields: Value) -> Value {
     let mut live = applied.clone();
     live["metadata"]["resourceVersion"] = "1".into();
@@ -180,10 +181,10 @@ fn drift_of_what_is_owned_is_repaired() {
         Ok(IntentPlan::Apply(_))
     ));
     // The new value usually comes with a new owner.
-    let mut lost = taken(&changed, json!({"f:paused": {}}));
-    lost["metadata"]["resourceVersion"] = "2".into();
+    let mut robbed = taken(&changed, json!({"f:paused": {}}));
+    robbed["metadata"]["resourceVersion"] = "2".into();
     assert!(matches!(
-        intent.plan(Some(&lost), Some(&last)),
+        intent.plan(Some(&robbed), Some(&last)),
         Ok(IntentPlan::Apply(_))
     ));
     assert!(matches!(

@@ -21,9 +21,9 @@ use jaq_std::ValT as _;
 
 use super::{JqError, Paths, Run};
 
-/// Steps of one evaluation: some tenths of a second, and a hundred times what an expression over
-/// a large object takes.
-pub(super) const STEPS: u64 = 1_000_000;
+/// Steps of one evaluation: some tenths of a second, and several times what an expression over a
+/// large object takes.
+pub(super) const STEPS: u64 = 500_000;
 
 /// Largest value that is put together: bytes of texts, and 16 for each value.
 const MAX_SIZE: u64 = 2 << 20;
