@@ -161,7 +161,7 @@ pub(crate) fn run() -> Result<()> {
         report.add(
             Figure::new(
                 "P3",
-                format!("CPU of the status of a work, {manifests} manifests (part)"),
+                format!("CPU of a work's status, manifests: {manifests} (part)"),
                 median(&ours[index]),
                 "µs",
             )

@@ -1,17 +1,20 @@
 //! Loads an agent with works in steps, then lets it idle, and takes down what that costs.
 
 use std::collections::HashSet;
+use std::fmt::Debug;
 use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 use muster_api::work::ManifestWork;
 use muster_apiserver::ApiServer;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -149,13 +152,26 @@ fn reports_ready(work: &ManifestWork) -> bool {
         .any(|value| value.name == "ReadyReplicas" && value.value.integer == Some(3))
 }
 
+/// The objects of `api` and each change to one. A watch that a server has no room or no memory for
+/// begins again; right after its type was defined, a real one is not sure of its versions.
+fn seen<K>(api: Api<K>) -> impl Stream<Item = K>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let objects = watcher(api, watcher::Config::default())
+        .default_backoff()
+        .applied_objects();
+    objects.filter_map(async |seen| {
+        seen.inspect_err(|error| eprintln!("watching again: {error}"))
+            .ok()
+    })
+}
+
 /// Counts works that have reported once; told by a watch, since lists would keep the server busy.
 async fn count_reports(works: Api<ManifestWork>, counted: watch::Sender<usize>) -> Result<()> {
     let mut reported = HashSet::new();
-    let mut seen = watcher(works, watcher::Config::default())
-        .applied_objects()
-        .boxed();
-    while let Some(work) = seen.try_next().await? {
+    let mut works = pin!(seen(works));
+    while let Some(work) = works.next().await {
         if reports_ready(&work) && reported.insert(work.name_any()) {
             counted.send_replace(reported.len());
         }
@@ -166,25 +182,18 @@ async fn count_reports(works: Api<ManifestWork>, counted: watch::Sender<usize>) 
 /// Makes every new Deployment ready at once, as no controller does here.
 async fn make_ready(client: Client) -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(client, "default");
-    let list = deployments.list(&ListParams::default()).await?;
-    let version = list.metadata.resource_version.unwrap_or_default();
-    let events = deployments
-        .watch(&WatchParams::default(), &version)
-        .await?
-        .boxed();
-    events
-        .map_err(anyhow::Error::from)
-        .try_for_each(async |event| {
-            if let WatchEvent::Added(deployment) = event {
-                let patch = Patch::Merge(json!({"status": fixtures::deployment_status(3)}));
-                let name = deployment.name_any();
-                deployments
-                    .patch_status(&name, &PatchParams::default(), &patch)
-                    .await?;
-            }
-            Ok(())
-        })
-        .await
+    let mut created = pin!(seen(deployments.clone()));
+    while let Some(deployment) = created.next().await {
+        let status = deployment.status.as_ref();
+        if status.is_none_or(|status| status.ready_replicas.is_none()) {
+            let patch = Patch::Merge(json!({"status": fixtures::deployment_status(3)}));
+            let name = deployment.name_any();
+            deployments
+                .patch_status(&name, &PatchParams::default(), &patch)
+                .await?;
+        }
+    }
+    Ok(())
 }
 
 /// Measures an agent that reaches its servers with the kubeconfigs in `dir`. Its cluster is
@@ -197,16 +206,17 @@ pub async fn measure(backend: &Backend, dir: &Path, load: Load) -> Result<Measur
         load,
         reported,
     };
-    let helpers = async {
+    let agent = Agent::start(dir, load.poll)?;
+    let helpers = Box::pin(async {
         let spoke = backend.spoke();
         tokio::try_join!(make_ready(spoke), count_reports(works, counted))
-    };
+    });
     tokio::select! {
         ended = helpers => {
             ended?;
             anyhow::bail!("a watch of the bench ended")
         }
-        measured = steps(backend, &mut world, Agent::start(dir, load.poll)?) => measured,
+        measured = Box::pin(steps(backend, &mut world, agent)) => measured,
     }
 }
 
