@@ -18,7 +18,7 @@ use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
 pub(crate) use bootstrap::objects as first_objects;
 pub use user::UserInfo;
 
-use attributes::Attributes;
+use attributes::{Attributes, ResourceAccess};
 use policy::Policy;
 
 use crate::http::path::Target;
@@ -26,6 +26,7 @@ use crate::http::query::Query;
 use crate::server::Inner;
 use crate::status::ApiResult;
 use crate::store::{Scope, Store};
+use crate::verbs::call::Call;
 
 pub(crate) const ROLES: &str = "roles.rbac.authorization.k8s.io";
 pub(crate) const CLUSTER_ROLES: &str = "clusterroles.rbac.authorization.k8s.io";
@@ -148,6 +149,22 @@ impl Inner {
         self.require(&user, &asked)?;
         Ok(user)
     }
+}
+
+/// Requires the right to create from whoever creates by applying, which was allowed as a patch.
+pub(crate) fn require_create(call: &Call) -> ApiResult<()> {
+    if call.name().is_empty() {
+        return Ok(());
+    }
+    let asked = Attributes::Resource(ResourceAccess {
+        verb: "create".to_owned(),
+        group: call.def.group.clone(),
+        resource: call.def.plural.clone(),
+        namespace: call.namespace().to_owned(),
+        name: call.name().to_owned(),
+        ..ResourceAccess::default()
+    });
+    call.server.require(&call.user, &asked)
 }
 
 impl Authorize for Inner {

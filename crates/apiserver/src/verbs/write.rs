@@ -125,6 +125,7 @@ pub(super) async fn create_object(call: &Call, mut object: Value) -> ApiResult<W
     if !errors.is_empty() {
         return Err(ApiError::invalid(&call.kind_subject(&name), &errors));
     }
+    authz::require_create(call)?;
     call.admit(Operation::Create, &name, &object, None)?;
     let key = ObjectKey::new(call.namespace(), &name);
     if let Some(existing) = call.server.store.get(&call.def.key, &key) {

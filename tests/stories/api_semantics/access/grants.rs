@@ -1,6 +1,7 @@
 //! Writes of roles and bindings: nobody grants more than they hold.
 
 use anyhow::{Result, ensure};
+use http::Method;
 use serde_json::{Value, json};
 
 use super::{RBAC, Scene, binding, config_maps};
@@ -12,6 +13,7 @@ pub(super) fn stories() -> Vec<Story> {
         nobody_grants_a_role_with_more_than_they_hold,
         nobody_binds_a_role_with_more_than_they_hold,
         escalate_and_bind_lift_the_check,
+        applying_is_no_way_around,
         the_role_of_a_binding_cannot_change,
         roles_and_bindings_are_validated,
     ]
@@ -169,6 +171,42 @@ async fn escalate_and_bind_lift_the_check(world: World) -> Result<()> {
     let all = json!([{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] }]);
     let role = json!({ "metadata": { "name": "all" }, "rules": all });
     me.post(&scene.local("roles"), &role).await?.created()?;
+    Ok(())
+}
+
+async fn applying_is_no_way_around(world: World) -> Result<()> {
+    let scene = Scene::new(world).await?;
+    let patch = json!([{
+        "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["patch"],
+    }]);
+    scene.grant("patcher", patch.clone()).await?;
+    let me = scene.me();
+    let path = format!("{}/new?fieldManager=m&dryRun=All", scene.local("roles"));
+    let apply = async |rules: &Value| {
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": { "name": "new" }, "rules": rules,
+        });
+        let content_type = Some("application/apply-patch+yaml");
+        me.send(Method::PATCH, &path, content_type, Some(&role))
+            .await
+    };
+    let all = json!([{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] }]);
+    let missing = "{APIGroups:[\"*\"], Resources:[\"*\"], Verbs:[\"*\"]}";
+    let message = scene.escalation("roles", "new", missing);
+    apply(&all).await?.refused(403, "Forbidden", &message)?;
+    // What would be created needs the right to create too.
+    let message = format!(
+        "roles.rbac.authorization.k8s.io \"new\" is forbidden: {} in the namespace \"{}\"",
+        scene.refusal("create", "roles", "rbac.authorization.k8s.io"),
+        scene.namespace
+    );
+    apply(&patch).await?.refused(403, "Forbidden", &message)?;
+    let create = json!([{
+        "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["create"],
+    }]);
+    scene.grant("creator", create).await?;
+    apply(&patch).await?.created()?;
     Ok(())
 }
 
