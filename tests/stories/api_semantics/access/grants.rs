@@ -176,19 +176,19 @@ async fn escalate_and_bind_lift_the_check(world: World) -> Result<()> {
 
 async fn applying_is_no_way_around(world: World) -> Result<()> {
     let scene = Scene::new(world).await?;
-    let patch = json!([{
+    let held = json!([{
         "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["patch"],
     }]);
-    scene.grant("patcher", patch.clone()).await?;
+    scene.grant("patcher", held.clone()).await?;
     let me = scene.me();
-    let path = format!("{}/new?fieldManager=m&dryRun=All", scene.local("roles"));
+    let new = format!("{}/new?fieldManager=m&dryRun=All", scene.local("roles"));
     let apply = async |rules: &Value| {
         let role = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
             "metadata": { "name": "new" }, "rules": rules,
         });
         let content_type = Some("application/apply-patch+yaml");
-        me.send(Method::PATCH, &path, content_type, Some(&role))
+        me.send(Method::PATCH, &new, content_type, Some(&role))
             .await
     };
     let all = json!([{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] }]);
@@ -201,12 +201,12 @@ async fn applying_is_no_way_around(world: World) -> Result<()> {
         scene.refusal("create", "roles", "rbac.authorization.k8s.io"),
         scene.namespace
     );
-    apply(&patch).await?.refused(403, "Forbidden", &message)?;
+    apply(&held).await?.refused(403, "Forbidden", &message)?;
     let create = json!([{
         "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["create"],
     }]);
     scene.grant("creator", create).await?;
-    apply(&patch).await?.created()?;
+    apply(&held).await?.created()?;
     Ok(())
 }
 
