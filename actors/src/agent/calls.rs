@@ -3,9 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::Request;
+use http::header::RETRY_AFTER;
 use kube::Client;
+use kube::client::Body;
 use kube::core::Status;
+use kube::core::response::StatusDetails;
 use serde::de::DeserializeOwned;
 
 /// How long one request may take. An API server answers even a slow admission chain (its own limit
@@ -176,8 +180,8 @@ impl Calls {
         &self,
         request: Result<Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<T, ApiError> {
-        let request = request?;
-        within_limit(self.0.request(request)).await
+        let bytes = within_limit(self.answer(request?)).await?;
+        serde_json::from_slice(&bytes).map_err(|error| ApiError::Malformed(error.to_string()))
     }
 
     /// Sends a delete, whose answer is the object or a status.
@@ -185,16 +189,54 @@ impl Calls {
         &self,
         request: Result<Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<(), ApiError> {
-        let request = request?;
-        within_limit(self.0.request::<serde::de::IgnoredAny>(request)).await?;
+        within_limit(self.answer(request?)).await?;
         Ok(())
+    }
+
+    /// The body of a good answer.
+    ///
+    /// kube's own way from a bad answer to an error drops the headers, and with them the time that
+    /// a throttling server asks for: API priority and fairness gives it nowhere else.
+    async fn answer(&self, request: Request<Vec<u8>>) -> Result<Bytes, ApiError> {
+        let response = self.0.send(request.map(Body::from)).await?;
+        let (head, body) = response.into_parts();
+        let bytes = body.collect_bytes().await?;
+        if !head.status.is_client_error() && !head.status.is_server_error() {
+            return Ok(bytes);
+        }
+        let mut status: Status = serde_json::from_slice(&bytes).unwrap_or_else(|_| {
+            let text = String::from_utf8_lossy(&bytes);
+            Status::failure(text.trim(), "")
+        });
+        status.code = head.status.as_u16();
+        let header = head.headers.get(RETRY_AFTER);
+        let seconds = header.and_then(|seconds| seconds.to_str().ok()?.trim().parse().ok());
+        if let Some(seconds) = seconds {
+            let details = status.details.get_or_insert_with(no_details);
+            details.retry_after_seconds = details.retry_after_seconds.max(seconds);
+        }
+        Err(ApiError::Refused(Box::new(status)))
+    }
+}
+
+const fn no_details() -> StatusDetails {
+    StatusDetails {
+        name: String::new(),
+        group: String::new(),
+        kind: String::new(),
+        uid: String::new(),
+        causes: Vec::new(),
+        retry_after_seconds: 0,
     }
 }
 
 /// Bounds a request in time.
-pub(super) async fn within_limit<T>(
-    request: impl Future<Output = kube::Result<T>>,
-) -> Result<T, ApiError> {
+pub(super) async fn within_limit<T, E>(
+    request: impl Future<Output = Result<T, E>>,
+) -> Result<T, ApiError>
+where
+    ApiError: From<E>,
+{
     match tokio::time::timeout(REQUEST_LIMIT, request).await {
         Ok(answer) => answer.map_err(ApiError::from),
         Err(_) => Err(ApiError::TimedOut(REQUEST_LIMIT)),
@@ -284,6 +326,28 @@ mod tests {
                 .to_string()
                 .starts_with("the API server cannot be reached: Connection refused"),
             "{error}"
+        );
+    }
+
+    /// What kube-apiserver's priority and fairness answers: a text, and the time in a header.
+    #[tokio::test]
+    async fn the_header_of_a_throttling_server_is_read() {
+        let service = tower::service_fn(|_: Request<Body>| async {
+            let answer = http::Response::builder()
+                .status(429)
+                .header(RETRY_AFTER, "3")
+                .body(Body::from(
+                    b"Too many requests, please try again later.\n".to_vec(),
+                ));
+            answer.map_err(tower::BoxError::from)
+        });
+        let calls = Calls::new(Client::new(service, "default"));
+        let request = kube::core::Request::new("/api").get("v1", &kube::api::GetParams::default());
+        let error = calls.send::<serde_json::Value>(request).await.unwrap_err();
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(3)));
+        assert_eq!(
+            error.to_string(),
+            "Too many requests, please try again later."
         );
     }
 

@@ -113,13 +113,13 @@ async fn a_refused_change_is_told_with_its_field() {
         .work("w", |work| current(work, WORK_APPLIED, "False"))
         .await;
     assert_eq!(manifests(&work, WORK_APPLIED), ["False", "False"]);
-    for (ordinal, field) in [(0, "roleRef: Invalid value: "), (1, "data: Forbidden: ")] {
+    for (ordinal, field, why) in [
+        (0, "roleRef: Invalid value: ", "cannot change roleRef"),
+        (1, "data: Forbidden: ", "field is immutable"),
+    ] {
         let text = message(&work, ordinal, WORK_APPLIED);
         assert!(text.starts_with("Failed to apply manifest: "), "{text}");
-        assert!(
-            text.contains(field) && text.contains("field is immutable"),
-            "{text}"
-        );
+        assert!(text.contains(field) && text.contains(why), "{text}");
     }
     world.end().await;
 }
