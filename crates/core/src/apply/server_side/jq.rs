@@ -57,7 +57,7 @@ pub enum JqError {
     /// Something that jq has and path expressions here do not.
     #[error("failed to compile jq expression: {0} cannot be used to name fields")]
     Refused(&'static str),
-    /// An expression beyond [`MAX_JQ_BYTES`], [`MAX_JQ_TOKENS`] or [`MAX_JQ_NESTING`].
+    /// An expression beyond 1,024 bytes, 100 tokens or 32 nested brackets.
     #[error("failed to parse jq expression: it is too long or nests too deep")]
     TooLong,
     /// An error while it ran: null cannot be iterated, a text has no keys …
