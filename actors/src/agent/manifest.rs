@@ -125,13 +125,10 @@ impl Pass<'_> {
         let config = find_config(&self.spec.manifest_configs, id_of(&meta));
         let rights = could_escalate(id_of(&meta)).then(|| parsed.object.clone());
         let mut wanted = self.wanted(&meta, config, &key, parsed, mapping.namespaced);
-        let mut hidden = None;
-        if let Ok(intent) = &wanted
-            && !matches!(intent, Intent::Nothing)
-        {
-            let grants = rights.filter(|_| matches!(intent, Intent::Write(..)));
-            let (allowed, unreadable) = self.executor_may(&meta, config, grants).await;
-            hidden = unreadable;
+        let touches = matches!(wanted, Ok(Intent::Read | Intent::Write(_)));
+        let grants = rights.filter(|_| matches!(wanted, Ok(Intent::Write(_))));
+        let (allowed, hidden) = self.executor_may(&meta, config, touches, grants).await;
+        if touches {
             wanted = allowed.and(wanted);
         }
         let plans = self.plans(ordinal, config, gvk_of(&meta));
@@ -230,11 +227,13 @@ impl Pass<'_> {
     }
 
     /// Asks whether the executor of the work, if it has one, may do what applying the manifest
-    /// takes. If not, says what to report in place of values that it may not even read.
+    /// takes; of an object that is not to be touched, whether it may be read. If not, says what to
+    /// report in place of values that the executor may not see.
     async fn executor_may(
         &mut self,
         meta: &ManifestResourceMeta,
         config: EffectiveConfig<'_>,
+        touches: bool,
         grants: Option<Value>,
     ) -> (Result<(), ApplyError>, Option<Feedback>) {
         let hide = |error: String| Feedback {
@@ -254,8 +253,13 @@ impl Pass<'_> {
         };
         let goes_with_work = owned_by_the_work(self.spec.delete_option.as_ref(), id_of(meta));
         let reads = !config.feedback_rules.is_empty() || !config.condition_rules.is_empty();
+        let verbs: &[Verb] = match (touches, reads) {
+            (true, _) => verbs_to_apply(goes_with_work),
+            (false, true) => &[Verb::Get],
+            (false, false) => &[],
+        };
         let asked = async {
-            let mut allowed = questions.may(verbs_to_apply(goes_with_work)).await?;
+            let mut allowed = questions.may(verbs).await?;
             if let (Ok(()), Some(manifest)) = (&allowed, grants) {
                 allowed = questions.may_grant(&manifest).await?;
             }

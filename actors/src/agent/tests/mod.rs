@@ -57,6 +57,7 @@ mod actors;
 mod apply;
 mod deletion;
 mod eviction;
+mod executor;
 mod feedback;
 mod kinds;
 mod rules;
@@ -77,7 +78,7 @@ use muster_api::work::{
     AppliedManifestResourceMeta, AppliedManifestWork, FeedbackValue, ManifestWork,
     ManifestWorkStatus,
 };
-use muster_apiserver::{ApiServer, Storage};
+use muster_apiserver::{ApiServer, Authorization, Storage};
 use muster_core::applied_work::{applied_work_name, hub_hash};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -344,7 +345,9 @@ impl World {
 }
 
 async fn server(crds: Vec<CustomResourceDefinition>) -> ApiServer {
-    let mut builder = ApiServer::builder().storage(Storage::Memory);
+    let mut builder = ApiServer::builder()
+        .storage(Storage::Memory)
+        .authorization(Authorization::Rbac);
     for crd in crds {
         builder = builder.crd(crd);
     }
