@@ -51,4 +51,5 @@ pub mod agent;
 pub mod hub;
 pub mod lease;
 pub mod supervision;
+pub mod watch;
 pub mod watching;

@@ -57,7 +57,31 @@ pub fn watch<K, T>(
 ) -> impl Stream<Item = Seen<T>> + Unpin + 'static
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
-    K::DynamicType: Default,
+    T: Send + 'static,
+{
+    watch_some(io, api, config, health, move |step| {
+        Some(match step {
+            Ok(watcher::Event::Init) => Seen::Listing,
+            Ok(watcher::Event::InitApply(object)) => Seen::Item(reduce(object)),
+            Ok(watcher::Event::InitDone) => Seen::Listed,
+            Ok(watcher::Event::Apply(object)) => Seen::Changed(reduce(object)),
+            Ok(watcher::Event::Delete(object)) => Seen::Gone(reduce(object)),
+            Err(_) => return None,
+        })
+    })
+}
+
+/// Like [`watch`], for a watch of which most events concern nobody: `pick` sees every step on a
+/// worker thread and says what the actor is to hear of. Failures that it picks are its own to log.
+pub fn watch_some<K, T>(
+    io: &Io,
+    api: Api<K>,
+    config: watcher::Config,
+    health: StreamHealth,
+    mut pick: impl FnMut(Result<watcher::Event<K>, &watcher::Error>) -> Option<T> + Send + 'static,
+) -> impl Stream<Item = T> + Unpin + 'static
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
     T: Send + 'static,
 {
     let (events, receiver) = mpsc::channel(BUFFER);
@@ -77,31 +101,40 @@ where
                 watch.next().await
             };
             let Some(event) = event else { return };
-            let seen = match event {
-                Ok(watcher::Event::Init) => Seen::Listing,
-                Ok(watcher::Event::InitApply(object)) => Seen::Item(reduce(object)),
-                Ok(watcher::Event::InitDone) => Seen::Listed,
-                Ok(watcher::Event::Apply(object)) => Seen::Changed(reduce(object)),
-                Ok(watcher::Event::Delete(object)) => Seen::Gone(reduce(object)),
+            let (picked, pause) = match event {
+                Ok(event) => {
+                    // A list under way proves nothing yet; its end and every later event do.
+                    if !matches!(event, watcher::Event::Init | watcher::Event::InitApply(_)) {
+                        health.alive();
+                        backoff.reset();
+                        failed = false;
+                    }
+                    (pick(Ok(event)), None)
+                }
                 Err(error) => {
-                    let error = told(&error);
-                    warn!(stream = health.name(), %error, "watch failed, retrying");
+                    let text = told(&error);
+                    let picked = pick(Err(&error));
+                    if picked.is_none() {
+                        warn!(
+                            stream = health.name(),
+                            error = text,
+                            "watch failed, retrying"
+                        );
+                    }
                     metrics::counter!("muster_watch_errors_total").increment(1);
-                    health.failing(error);
+                    health.failing(text);
                     failed = true;
                     // It never runs out.
-                    sleep(backoff.next().unwrap_or(SILENCE)).await;
-                    continue;
+                    (picked, Some(backoff.next().unwrap_or(SILENCE)))
                 }
             };
-            // A list under way proves nothing yet; its end and every later event do.
-            if !matches!(seen, Seen::Listing | Seen::Item(_)) {
-                health.alive();
-                backoff.reset();
-                failed = false;
-            }
-            if events.send(seen).await.is_err() {
+            if let Some(picked) = picked
+                && events.send(picked).await.is_err()
+            {
                 return; // the actor is gone
+            }
+            if let Some(pause) = pause {
+                sleep(pause).await;
             }
         }
     });
@@ -111,8 +144,19 @@ where
     }
 }
 
+/// The code of the API server's answer that ended a watch; `None` if there was no answer.
+pub fn code_of(error: &watcher::Error) -> Option<u16> {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => Some(status.code),
+        _ => None,
+    }
+}
+
 /// The error with its first cause: "client error (Connect)" alone leaves open what is wrong.
-fn told(error: &watcher::Error) -> String {
+pub fn told(error: &watcher::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(source) = cause.source() {
         cause = source;
@@ -127,12 +171,12 @@ fn told(error: &watcher::Error) -> String {
 
 /// Keeps the watching task alive exactly as long as the stream.
 struct Watching<T> {
-    receiver: ReceiverStream<Seen<T>>,
+    receiver: ReceiverStream<T>,
     _task: crate::supervision::Running<()>,
 }
 
 impl<T> Stream for Watching<T> {
-    type Item = Seen<T>;
+    type Item = T;
 
     fn poll_next(
         mut self: std::pin::Pin<&mut Self>,

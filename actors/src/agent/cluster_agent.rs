@@ -26,6 +26,7 @@ use super::record_watch::RecordBook;
 use super::work::{RawWork, Work};
 use super::{AgentDeps, AgentSettings, ManifestWork, SettingsChanged, WorkChanged, metrics};
 use crate::supervision::{Outbox, Snapshot, Stop, stop, tell};
+use crate::watch::{ChangeLimits, WatchSupervisor};
 use crate::watching::{Seen, watch};
 
 /// How long the actor of a work may take to end. It cancels what it does, so this is only
@@ -80,6 +81,7 @@ pub struct ClusterAgent {
     outbox: Outbox<Arc<str>, WorkChanged>,
     flushing: bool,
     works: Option<SpawnHandle>,
+    watches: Option<Addr<WatchSupervisor>>,
     /// The works named by the list under way.
     listing: Option<HashSet<Arc<str>>>,
     synced: bool,
@@ -98,6 +100,7 @@ impl ClusterAgent {
             outbox: Outbox::default(),
             flushing: false,
             works: None,
+            watches: None,
             listing: None,
             synced: false,
             stopping: false,
@@ -251,12 +254,31 @@ impl Actor for ClusterAgent {
                 Self::await_stop(Arc::clone(name), addr.clone(), ctx);
             }
         }
+        self.start_watches();
         self.watch_works(ctx);
         self.watch_records(ctx);
     }
 }
 
 impl ClusterAgent {
+    fn start_watches(&mut self) {
+        // It outlives a restart of its owner.
+        if self.watches.is_none() {
+            let actor = WatchSupervisor::new(
+                self.deps.cluster.clone(),
+                self.deps.spoke.clone(),
+                Arc::clone(&self.env.watches),
+                self.env.settings().watch,
+                self.deps.io.clone(),
+                self.deps.registry.clone(),
+                self.deps.health.clone(),
+            );
+            let label = self.deps.cluster.clone();
+            let addr = self.deps.registry.start("WatchSupervisor", label, actor);
+            self.watches = Some(addr);
+        }
+    }
+
     fn watch_works(&mut self, ctx: &mut Context<Self>) {
         let health = self
             .deps
@@ -315,7 +337,12 @@ impl Handler<ChangeSettings> for ClusterAgent {
     type Result = ();
 
     fn handle(&mut self, ChangeSettings(settings): ChangeSettings, _: &mut Self::Context) {
+        let limits = settings.watch;
         self.env.change_settings(settings);
+        if let Some(watches) = &self.watches {
+            // Its mailbox has room for far more than all news of its watches.
+            let _ = tell(watches, ChangeLimits(limits));
+        }
         for addr in self.running() {
             // One that has no room polls once more at its old pace.
             let _ = tell(addr, SettingsChanged);
@@ -360,10 +387,12 @@ impl Handler<Stop> for ClusterAgent {
         };
         let children: Vec<_> = self.children.values().map(addr).collect();
         let (evictions, access) = (self.book.evictions(), self.book.access());
+        let watches = self.watches.clone();
         let stopped = async move {
             join_all(children.iter().map(|addr| stop(addr, STOP_LIMIT))).await;
             join_all(evictions.iter().map(|addr| stop(addr, STOP_LIMIT))).await;
             join_all(access.iter().map(|addr| stop(addr, STOP_LIMIT))).await;
+            join_all(watches.iter().map(|addr| stop(addr, STOP_LIMIT))).await;
         };
         Box::pin(wrap_future::<_, Self>(stopped).map(|(), actor, ctx| {
             actor.children.clear();

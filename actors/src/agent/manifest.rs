@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use muster_api::conditions as read;
 use muster_api::constants::{MANIFEST_APPLIED, MANIFEST_COMPLETE};
-use muster_api::work::{AppliedManifestResourceMeta, ManifestResourceMeta};
+use muster_api::work::{AppliedManifestResourceMeta, FeedbackScrapeType, ManifestResourceMeta};
 use muster_core::apply::server_side::{self, IgnoreFields};
 use muster_core::apply::{Desired, History};
 use muster_core::availability::is_identified;
@@ -27,6 +27,7 @@ use super::reconcile::{Pass, Plans, completes};
 use super::rest_mapper::MapError;
 use super::spoke::Target;
 use super::status::{ManifestReport, Seen};
+use super::watched::{Reading, Watched};
 
 /// What a manifest means for the record of applied objects.
 #[derive(Debug)]
@@ -132,6 +133,10 @@ impl Pass<'_> {
             wanted = allowed.and(wanted);
         }
         let plans = self.plans(ordinal, config, gvk_of(&meta));
+        if !matches!(wanted, Err(ApplyError::Duplicate { .. })) {
+            // Before it is read, so that no change after that is missed.
+            self.watch(&meta, &key, config, hidden.is_none(), &plans);
+        }
         if let Ok(Intent::Write(_)) = wanted
             && self.has_completed(&meta, config, &plans).await
         {
@@ -146,6 +151,11 @@ impl Pass<'_> {
             Some(live) => Live::Found(live),
             None => self.look_up(&meta).await,
         };
+        let read = match &live {
+            Live::Found(object) => Some(Reading::of(object)),
+            Live::NotFound => Some(Reading::Absent),
+            Live::Failed(_) | Live::Unidentified => None,
+        };
         let tracked = match &live {
             Live::Found(object) => Tracked::Object(record_of(&meta, object)),
             Live::NotFound => Tracked::Absent,
@@ -154,6 +164,7 @@ impl Pass<'_> {
         let failure = applied.as_ref().err().map(ApplyError::failure);
         let applied = applied.map_err(|error| error.to_string());
         let (seen, feedback, derived) = self.read(live, hidden, &plans).await;
+        let polled = self.compare(&key, read, feedback.as_ref());
         Object {
             report: ManifestReport {
                 meta,
@@ -163,9 +174,58 @@ impl Pass<'_> {
                 feedback,
                 derived,
                 plans,
+                polled,
             },
             tracked,
         }
+    }
+
+    /// Has the object watched, or no longer.
+    fn watch(
+        &mut self,
+        meta: &ManifestResourceMeta,
+        key: &str,
+        config: EffectiveConfig<'_>,
+        readable: bool,
+        plans: &Plans,
+    ) {
+        let wanted =
+            *config.scrape == FeedbackScrapeType::Watch && readable && !self.memory.resting;
+        if !wanted {
+            self.memory.watched.remove(key);
+            return;
+        }
+        let limits = self.settings.feedback;
+        let watched = &mut self.memory.watched;
+        if let Some(known) = watched.get_mut(key)
+            && known.is_for(plans, limits)
+        {
+            known.ordinal = meta.ordinal;
+            return;
+        }
+        let begun = Watched::begin(
+            &self.env.watches,
+            self.inbox,
+            meta,
+            key,
+            plans.clone(),
+            limits,
+        );
+        watched.insert(key.into(), begun);
+    }
+
+    /// Remembers how the object was read, and says why it is not watched if it should be.
+    fn compare(
+        &mut self,
+        key: &str,
+        read: Option<Reading>,
+        feedback: Option<&Feedback>,
+    ) -> Option<String> {
+        let watched = self.memory.watched.get_mut(key)?;
+        if let Some(read) = read {
+            watched.read(read, feedback);
+        }
+        watched.polled()
     }
 
     /// Whether an applied object has become complete since it was looked at last. Writing first
@@ -237,8 +297,8 @@ impl Pass<'_> {
         grants: Option<Value>,
     ) -> (Result<(), ApplyError>, Option<Feedback>) {
         let hide = |error: String| Feedback {
-            values: Vec::new(),
             errors: vec![error],
+            ..Feedback::default()
         };
         let executor = match self.executor.clone() {
             None => return (Ok(()), None),
@@ -447,6 +507,7 @@ impl Pass<'_> {
     /// Reports a manifest that was not tried, since requests to the cluster fail. The resource is
     /// taken from the former status, so that the entry stays the one of this object.
     fn given_up(&mut self, mut meta: ManifestResourceMeta, error: &ApplyError) -> Object {
+        self.gave_up = true;
         if let Some(request) = error.request() {
             self.failed(request);
         }
@@ -488,6 +549,7 @@ impl Pass<'_> {
                 seen,
                 feedback: None,
                 derived: None,
+                polled: None,
                 plans: self.memory.plans.get(&ordinal).cloned().unwrap_or_default(),
             },
             tracked,
@@ -496,7 +558,7 @@ impl Pass<'_> {
 }
 
 /// Evaluates rules on a thread where nobody else waits: they may be hostile.
-async fn derive_conditions(
+pub(super) async fn derive_conditions(
     rules: RulePlan,
     object: Value,
     generation: i64,
@@ -534,7 +596,7 @@ fn gvk_of(meta: &ManifestResourceMeta) -> Gvk<'_> {
 }
 
 /// Names the object, whatever version it is served in.
-fn key_of(meta: &ManifestResourceMeta) -> String {
+pub(super) fn key_of(meta: &ManifestResourceMeta) -> String {
     let ManifestResourceMeta {
         group,
         resource,

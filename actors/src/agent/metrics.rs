@@ -15,6 +15,9 @@ const FEEDBACK: &str = "muster_agent_feedback_evaluations_total";
 const WORKS: &str = "muster_agent_works";
 const REVIEWS: &str = "muster_agent_access_reviews_total";
 const EVICTING: &str = "muster_agent_evicting_works";
+const WATCH_EVENTS: &str = "muster_agent_watched_objects_total";
+const WATCH_MISSED: &str = "muster_watch_missed_total";
+const FEEDBACK_LATENCY: &str = "muster_agent_feedback_latency_seconds";
 const SPOKE_REACHABLE: &str = "muster_agent_spoke_reachable";
 
 /// Describes the metrics to the recorder; later calls do nothing.
@@ -47,6 +50,21 @@ pub(super) fn describe() {
         describe_gauge!(
             EVICTING,
             "Records of works that the hub does not have (any more), waiting for their eviction."
+        );
+        describe_counter!(
+            WATCH_EVENTS,
+            "States of watched objects that works were shown, by whether one that they report, or \
+             that is not as they want it, had changed."
+        );
+        describe_counter!(
+            WATCH_MISSED,
+            "Changes of watched values that a poll has found and the watch has not shown. More \
+             than none is a defect."
+        );
+        describe_histogram!(
+            FEEDBACK_LATENCY,
+            Unit::Seconds,
+            "Time from a watch event to the status patch that reports it."
         );
         describe_gauge!(WORKS, "Works that the agent of a cluster handles.");
         describe_gauge!(
@@ -127,6 +145,29 @@ pub(super) fn applied(write: Write) {
 
 pub(super) fn feedback_evaluated(failed: bool) {
     counter!(FEEDBACK, "result" => if failed { "failed" } else { "ok" }).increment(1);
+}
+
+/// What the state of a watched object means to a work.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Event {
+    Changed,
+    Irrelevant,
+}
+
+pub(super) fn watch_event(event: Event) {
+    let event = match event {
+        Event::Changed => "changed",
+        Event::Irrelevant => "irrelevant",
+    };
+    counter!(WATCH_EVENTS, "result" => event).increment(1);
+}
+
+pub(super) fn watch_missed() {
+    counter!(WATCH_MISSED).increment(1);
+}
+
+pub(super) fn feedback_latency(took: Duration) {
+    histogram!(FEEDBACK_LATENCY).record(took);
 }
 
 /// A question about an executor.

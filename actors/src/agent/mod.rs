@@ -15,9 +15,11 @@
 //! | `access_watch`, `access` | actor: when rights change; what executors may do |
 //! | `reconcile`, `manifest`, `apply`, `deletion` | what one look does |
 //! | `applied_work`, `records` | the record on the cluster, removal of objects |
+//! | `watched`, `observer`, `observation` | what watches show of its objects, and what comes of it |
 //! | `status` | from what was seen to the work's status; pure |
 //! | `hub`, `spoke`, `rest_mapper`, `calls` | requests |
 //! | `work` | a work as it is kept |
+//! | `pace` | how often it reports what watches show; pure |
 //! | `settings`, `metrics` | what operators set and see |
 //!
 //! What to write and what to report is decided in `muster-core`; nothing here decides twice.
@@ -34,6 +36,9 @@ mod hub;
 mod manifest;
 mod manifest_work;
 mod metrics;
+mod observation;
+mod observer;
+mod pace;
 mod reconcile;
 mod record_watch;
 mod records;
@@ -43,6 +48,7 @@ mod spoke;
 mod status;
 #[cfg(test)]
 mod tests;
+mod watched;
 mod work;
 
 pub use access_watch::{AccessChanged, AccessWatch, AccessWatchState};
@@ -51,6 +57,7 @@ pub use eviction::{Eviction, EvictionState, LookAgain};
 pub use manifest_work::{
     ExecutorUsed, ManifestWork, ManifestWorkState, RecordSeen, SettingsChanged, WorkChanged,
 };
+pub use observer::Sighted;
 pub use settings::AgentSettings;
 pub use work::Work;
 

@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use muster_api::conditions as read;
-use muster_api::constants::{MANIFEST_COMPLETE, WORK_APPLIED, WORK_COMPLETE};
+use muster_api::constants::{
+    MANIFEST_COMPLETE, WORK_APPLIED, WORK_AVAILABLE, WORK_COMPLETE, WORK_PROGRESSING,
+};
 use muster_api::work::{
     AppliedManifestResourceMeta, AppliedManifestWork, ConditionRule, ManifestWorkSpec,
     ManifestWorkStatus,
@@ -38,11 +40,14 @@ use super::deletion::{self, Progress};
 use super::hub::Hub;
 use super::manifest::{Object, Tracked};
 use super::metrics::ReconcileResult;
+use super::observer::Inbox;
 use super::records::{KnownRecord, Records};
 use super::spoke::Spoke;
 use super::status::{self, ManifestReport};
+use super::watched::Watched;
 use super::work::Work;
 use super::{AgentDeps, AgentSettings};
+use crate::watch::Watches;
 
 /// What the works of a cluster share.
 #[derive(Debug)]
@@ -53,6 +58,7 @@ pub(super) struct Env {
     pub(super) identity: Identity,
     pub(super) records: Records,
     pub(super) access: Access,
+    pub(super) watches: Arc<Watches>,
     current: watch::Sender<Current>,
 }
 
@@ -86,6 +92,7 @@ impl Env {
             },
             records: Records::default(),
             access: Access::default(),
+            watches: Watches::new(),
             current: watch::Sender::new(Current::new(deps.settings.clone())),
         }
     }
@@ -124,6 +131,12 @@ pub(super) struct Memory {
     pub(super) plans: HashMap<usize, Plans>,
     /// Compiled fields to ignore by ordinal.
     pub(super) ignore_fields: HashMap<usize, Arc<IgnoreFields>>,
+    /// What is watched, by object.
+    pub(super) watched: HashMap<Arc<str>, Watched>,
+    /// Nothing is, since the work is ready (`watch.stop_when_ready`).
+    pub(super) resting: bool,
+    /// The generation that was looked at to the end.
+    pub(super) looked_at: Option<i64>,
 }
 
 impl Memory {
@@ -140,8 +153,14 @@ impl Memory {
             self.generation = work.generation;
             self.plans.clear();
             self.ignore_fields.clear();
+            self.resting = false;
         }
         self
+    }
+
+    /// Whether all of this state of the work has been looked at.
+    pub(super) fn is_of(&self, work: &Work) -> bool {
+        self.uid == work.uid && self.looked_at == Some(work.generation)
     }
 }
 
@@ -184,6 +203,8 @@ pub(super) struct Outcome {
     pub(super) error: Option<String>,
     /// Whether the work is applied for an executor.
     pub(super) has_executor: bool,
+    /// Whether the work is to be looked at again right away.
+    pub(super) again: bool,
 }
 
 impl Outcome {
@@ -195,6 +216,7 @@ impl Outcome {
             result,
             error: None,
             has_executor: false,
+            again: false,
         }
     }
 
@@ -207,10 +229,16 @@ impl Outcome {
     }
 }
 
-/// Takes one look at a work.
-pub(super) async fn reconcile(env: &Env, work: Work, memory: Memory) -> Outcome {
-    let memory = memory.for_work(&work);
+/// Takes one look at a work. What watches see from then on goes to `inbox`.
+pub(super) async fn reconcile(
+    env: &Env,
+    work: Work,
+    memory: Memory,
+    inbox: &Arc<Inbox>,
+) -> Outcome {
+    let mut memory = memory.for_work(&work);
     if work.deleting {
+        memory.watched.clear();
         return deletion::run(env, work, memory).await;
     }
     let work = if work.has_finalizer() {
@@ -228,8 +256,11 @@ pub(super) async fn reconcile(env: &Env, work: Work, memory: Memory) -> Outcome 
         }
     };
     match work.spec() {
-        Ok(spec) => look(env, work, &spec, memory).await,
-        Err(error) => unreadable(env, work, memory, &error.to_string()).await,
+        Ok(spec) => look(env, work, &spec, memory, inbox).await,
+        Err(error) => {
+            memory.watched.clear();
+            unreadable(env, work, memory, &error.to_string()).await
+        }
     }
 }
 
@@ -255,7 +286,13 @@ fn report(mut outcome: Outcome, written: Result<Option<Work>, ApiError>) -> Outc
 }
 
 /// Applies the work and reports.
-async fn look(env: &Env, work: Work, spec: &ManifestWorkSpec, memory: Memory) -> Outcome {
+async fn look(
+    env: &Env,
+    work: Work,
+    spec: &ManifestWorkSpec,
+    memory: Memory,
+    inbox: &Arc<Inbox>,
+) -> Outcome {
     let name = applied_work::name_of(&env.identity, &work.name);
     let known = memory.record.as_ref();
     let known = known.filter(|known| known.holds(&env.records, &work.labels));
@@ -286,7 +323,9 @@ async fn look(env: &Env, work: Work, spec: &ManifestWorkSpec, memory: Memory) ->
                 .any(|config| completes(&config.condition_rules)),
         executor: spec.executor.as_ref().map(Executor::of),
         lost: None,
+        gave_up: false,
         objects: HashSet::new(),
+        inbox,
     };
     let owner = record.as_ref().map(Record::owner);
     let (reports, tracked) = pass.manifests(owner).await;
@@ -299,7 +338,10 @@ async fn look(env: &Env, work: Work, spec: &ManifestWorkSpec, memory: Memory) ->
             None
         });
     }
-    let Pass { memory, wishes, .. } = pass;
+    let Pass {
+        mut memory, wishes, ..
+    } = pass;
+    memory.looked_at = Some(work.generation);
 
     let now = Timestamp::now();
     let generation = work.generation;
@@ -319,7 +361,30 @@ async fn look(env: &Env, work: Work, spec: &ManifestWorkSpec, memory: Memory) ->
     outcome.wishes = wishes;
     outcome.error = error;
     outcome.has_executor = spec.executor.is_some();
-    report(outcome, written)
+    let mut outcome = report(outcome, written);
+    if env.settings().stop_when_ready {
+        rest(&mut outcome, &before);
+    } else {
+        outcome.again |= std::mem::take(&mut outcome.memory.resting);
+    }
+    outcome
+}
+
+/// Ends the watches of a work that is ready, and takes them back when it is not, or when a poll has
+/// found other values.
+fn rest(outcome: &mut Outcome, before: &ManifestWorkStatus) {
+    let Some(work) = &outcome.work else { return };
+    let status = work.status();
+    let ready = read::is_true_for(&status.conditions, WORK_AVAILABLE, work.generation)
+        && !read::is_true(&status.conditions, WORK_PROGRESSING);
+    let settled = status.resource_status == before.resource_status;
+    let resting = outcome.memory.resting;
+    outcome.memory.resting = ready && (settled || !resting);
+    if outcome.memory.resting {
+        outcome.memory.watched.clear();
+    } else {
+        outcome.again |= resting;
+    }
 }
 
 /// Somebody deletes the record of a work that is still wanted: its objects go, as for any
@@ -379,8 +444,11 @@ pub(super) struct Pass<'a> {
     pub(super) executor: Option<Result<Executor, ExecutorError>>,
     /// Why the cluster is not asked any more in this pass.
     pub(super) lost: Option<ApiError>,
+    /// Some manifests were not tried, so it is not known which objects they are for.
+    pub(super) gave_up: bool,
     /// The objects met so far.
     pub(super) objects: HashSet<Box<str>>,
+    pub(super) inbox: &'a Arc<Inbox>,
 }
 
 impl Pass<'_> {
@@ -416,6 +484,11 @@ impl Pass<'_> {
         self.memory
             .applied
             .retain(|object, _| objects.contains(object));
+        if !self.gave_up {
+            self.memory
+                .watched
+                .retain(|object, _| objects.contains(&**object));
+        }
         (reports.into_iter().flatten().collect(), tracked)
     }
 

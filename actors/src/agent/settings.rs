@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use muster_core::feedback::FeedbackLimits;
+use muster_core::watch_plan::WatchLimits;
 use rand::Rng;
 
 /// Settings of the agent of one cluster.
@@ -23,6 +24,12 @@ pub struct AgentSettings {
     /// keeps its objects. From [`AgentSettings::EVICTION_OFF`] on they are kept for ever. Upstream:
     /// `--appliedmanifestwork-eviction-grace-period`.
     pub eviction_grace: Duration,
+    /// How many watches there may be for objects whose scrape type is Watch. Upstream:
+    /// `--max-feedback-watch`, which counts only some of them.
+    pub watch: WatchLimits,
+    /// Whether the objects of a work that is available, with no progress going on, are polled
+    /// until something about them or the work changes.
+    pub stop_when_ready: bool,
 }
 
 impl Default for AgentSettings {
@@ -33,6 +40,8 @@ impl Default for AgentSettings {
             feedback: FeedbackLimits::default(),
             workers: 10,
             eviction_grace: Duration::from_secs(60 * 60),
+            watch: WatchLimits::default(),
+            stop_when_ready: false,
         }
     }
 }

@@ -51,6 +51,18 @@ pub(super) struct ManifestReport {
     /// leaves those of this generation.
     pub(super) derived: Option<Vec<Condition>>,
     pub(super) plans: Plans,
+    /// Why the object is polled although it was to be watched.
+    pub(super) polled: Option<String>,
+}
+
+/// What a watch showed of the object of a manifest.
+#[derive(Debug, Clone)]
+pub(super) struct Observed {
+    pub(super) meta: ManifestResourceMeta,
+    /// Values and conditions of the object; `None` if it is gone.
+    pub(super) read: Option<(Feedback, Option<Vec<Condition>>)>,
+    pub(super) plans: Plans,
+    pub(super) polled: Option<String>,
 }
 
 /// The status of a work after a pass over its manifests.
@@ -76,23 +88,81 @@ pub(super) fn compose(
         .collect();
     let mut manifests = merge_manifest_conditions(&before.resource_status.manifests, applied);
     for (manifest, report) in manifests.iter_mut().zip(reports) {
-        let available = available_of_manifest(report.seen.sighting(), now);
-        conditions::set(&mut manifest.conditions, available);
-        record_feedback(manifest, report, now);
-        let derived = match (&report.derived, &report.seen) {
-            (Some(derived), _) => derived.clone(),
-            (None, Seen::NotFound) => {
-                let rules = &report.plans.rules;
-                rules.without_object(&manifest.conditions, generation, now)
-            }
-            (None, _) => Vec::new(),
-        };
-        for condition in derived {
-            conditions::set(&mut manifest.conditions, condition);
-        }
-        prune_rule_conditions(&mut manifest.conditions, generation);
+        record_sight(manifest, report, generation, now);
     }
+    of_manifests(before, manifests, generation, now)
+}
 
+/// The status of a work after a watch has shown some of its objects; says nothing new about how
+/// manifests were applied. Objects that the status does not have are left out.
+pub(super) fn observe(
+    before: &ManifestWorkStatus,
+    observed: &[Observed],
+    generation: i64,
+    now: Timestamp,
+) -> ManifestWorkStatus {
+    let mut manifests = before.resource_status.manifests.clone();
+    for Observed {
+        meta,
+        read,
+        plans,
+        polled,
+    } in observed
+    {
+        let known = manifests
+            .iter_mut()
+            .find(|manifest| manifest.resource_meta == *meta);
+        let Some(manifest) = known else { continue };
+        let (seen, feedback, derived) = match read.clone() {
+            Some((feedback, derived)) => (Seen::Found, Some(feedback), derived),
+            None => (Seen::NotFound, None, None),
+        };
+        let report = ManifestReport {
+            meta: meta.clone(),
+            applied: Ok(()),
+            failure: ApplyFailure::default(),
+            seen,
+            feedback,
+            derived,
+            plans: plans.clone(),
+            polled: polled.clone(),
+        };
+        record_sight(manifest, &report, generation, now);
+    }
+    of_manifests(before, manifests, generation, now)
+}
+
+/// Puts into the status of a manifest what was seen of its object.
+fn record_sight(
+    manifest: &mut ManifestCondition,
+    report: &ManifestReport,
+    generation: i64,
+    now: Timestamp,
+) {
+    let available = available_of_manifest(report.seen.sighting(), now);
+    conditions::set(&mut manifest.conditions, available);
+    record_feedback(manifest, report, now);
+    let derived = match (&report.derived, &report.seen) {
+        (Some(derived), _) => derived.clone(),
+        (None, Seen::NotFound) => {
+            let rules = &report.plans.rules;
+            rules.without_object(&manifest.conditions, generation, now)
+        }
+        (None, _) => Vec::new(),
+    };
+    for condition in derived {
+        conditions::set(&mut manifest.conditions, condition);
+    }
+    prune_rule_conditions(&mut manifest.conditions, generation);
+}
+
+/// The status of a work with these manifests.
+fn of_manifests(
+    before: &ManifestWorkStatus,
+    manifests: Vec<ManifestCondition>,
+    generation: i64,
+    now: Timestamp,
+) -> ManifestWorkStatus {
     let mut status = before.clone();
     for condition in applied_of_work(&manifests, generation, now)
         .into_iter()
@@ -110,14 +180,17 @@ pub(super) fn compose(
 /// Differs from upstream, which shows the last values for ever.
 fn record_feedback(manifest: &mut ManifestCondition, report: &ManifestReport, now: Timestamp) {
     let feedback = match (&report.feedback, &report.seen) {
-        (Some(feedback), _) => feedback.clone(),
+        (Some(feedback), _) => Feedback {
+            note: report.polled.clone(),
+            ..feedback.clone()
+        },
         (None, Seen::NotFound)
             if !manifest.status_feedback.values.is_empty()
                 && !read::is_true(&manifest.conditions, MANIFEST_COMPLETE) =>
         {
             Feedback {
-                values: Vec::new(),
                 errors: vec!["the object does not exist".to_owned()],
+                ..Feedback::default()
             }
         }
         (None, _) => return,

@@ -35,6 +35,17 @@ impl Health {
         StreamHealth {
             health: self.clone(),
             name,
+            optional: false,
+        }
+    }
+
+    /// A stream that others can do without while it starts, as what polls instead: it is in the
+    /// list only while it fails.
+    pub fn optional_stream(&self, name: impl Into<String>) -> StreamHealth {
+        StreamHealth {
+            health: self.clone(),
+            name: name.into(),
+            optional: true,
         }
     }
 
@@ -61,6 +72,7 @@ impl Health {
 pub struct StreamHealth {
     health: Health,
     name: String,
+    optional: bool,
 }
 
 impl StreamHealth {
@@ -72,6 +84,10 @@ impl StreamHealth {
     /// The stream works.
     pub fn alive(&self) {
         let mut streams = self.health.lock();
+        if self.optional {
+            streams.remove(&self.name);
+            return;
+        }
         match streams.get_mut(&self.name) {
             Some(State::Alive) => {}
             Some(state) => *state = State::Alive,
@@ -116,6 +132,20 @@ mod tests {
             reasons[0].starts_with("hub works: 410 gone (since "),
             "{reasons:?}"
         );
+        drop(stream);
+        assert!(health.not_ready().is_empty());
+    }
+
+    #[test]
+    fn an_optional_stream_counts_only_while_it_fails() {
+        let health = Health::new();
+        let stream = health.optional_stream("watch of pods");
+        assert!(health.not_ready().is_empty());
+        stream.failing("connection refused");
+        assert_eq!(health.not_ready().len(), 1);
+        stream.alive();
+        assert!(health.not_ready().is_empty());
+        stream.failing("connection refused");
         drop(stream);
         assert!(health.not_ready().is_empty());
     }

@@ -20,3 +20,4 @@ pub mod ownership;
 pub mod placement;
 pub mod replicaset;
 pub mod rollout;
+pub mod watch_plan;

@@ -96,6 +96,11 @@ enum Test {
 }
 
 impl RulePlan {
+    /// Whether both are the same compilation.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.rules, &other.rules)
+    }
+
     /// Compiles rules for objects of one type. What is wrong with a rule is told by its condition.
     ///
     /// A rule without a name, and a well-known one for which nothing is known, gives no condition.

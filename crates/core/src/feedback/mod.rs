@@ -79,6 +79,8 @@ pub struct Feedback {
     pub values: Vec<FeedbackValue>,
     /// What could not be reported, in the same order; each text once.
     pub errors: Vec<String>,
+    /// What else there is to say about how the values come, for people.
+    pub note: Option<String>,
 }
 
 impl FeedbackPlan {
@@ -274,9 +276,10 @@ pub fn record(
 
 /// The condition `StatusFeedbackSynced` of a manifest.
 pub fn feedback_condition(plan: &FeedbackPlan, feedback: &Feedback, now: Timestamp) -> Condition {
+    let note = feedback.note.clone().unwrap_or_default();
     let (status, reason, message) = match feedback.errors.as_slice() {
-        _ if plan.is_empty() => (Status::True, NO_STATUS_FEEDBACK_SYNCED, String::new()),
-        [] => (Status::True, STATUS_FEEDBACK_SYNCED_REASON, String::new()),
+        _ if plan.is_empty() => (Status::True, NO_STATUS_FEEDBACK_SYNCED, note),
+        [] => (Status::True, STATUS_FEEDBACK_SYNCED_REASON, note),
         errors => (
             Status::False,
             STATUS_FEEDBACK_SYNC_FAILED,

@@ -104,6 +104,7 @@ fn every_sync_gives_the_condition_of_the_reference() {
         let (values, error) = evaluate(&data, record, &record["rules"]);
         let plan = plan(&record["rules"]);
         let feedback = Feedback {
+            note: None,
             errors: Vec::from_iter(error.clone()),
             ..Feedback::default()
         };

@@ -1,0 +1,31 @@
+//! Watches of objects on a cluster, shared by all who want to know of them, under a cap.
+//!
+//! ```text
+//!  subscribers ──subscribe──► Watches (table) ──wanted objects──► WatchSupervisor (1 per cluster)
+//!      ▲                         ▲                                   │ plan: which watches
+//!      │ states of their         │ every state                       ▼
+//!      └─ objects ───────────────┴────────────────────────── WatchedResource (1 per open watch)
+//! ```
+//!
+//! | File | What |
+//! |---|---|
+//! | `table` | who wants to know of which object |
+//! | `watch_supervisor` | actor: which watches there are |
+//! | `watched_resource` | actor: one open watch |
+//! | `object` | an object as a watch gives it |
+//! | `metrics` | what operators see |
+//!
+//! Which watches serve the wanted objects best is decided in `muster_core::watch_plan`.
+
+mod metrics;
+mod object;
+mod table;
+#[cfg(test)]
+mod tests;
+mod watch_supervisor;
+mod watched_resource;
+
+pub use object::WatchedObject;
+pub use table::{Coverage, ObjectPath, Subscriber, Subscription, Unwatched, Watches};
+pub use watch_supervisor::{ChangeLimits, RestartWatches, WatchSupervisor, WatchSupervisorState};
+pub use watched_resource::{WatchNews, WatchedResource, WatchedResourceState, api_version};

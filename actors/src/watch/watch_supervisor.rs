@@ -1,0 +1,508 @@
+//! `WatchSupervisor`: which watches an agent has.
+//!
+//! It plans watches for what subscribers want ([`muster_core::watch_plan`]) and opens, replaces and
+//! closes [`WatchedResource`]s until there are just those. Never are there more than
+//! `watch.max_watches` requests open at the API server: a slot is free again only when the request
+//! that had it has really been dropped.
+//!
+//! - A watch that takes over from others is opened first, and they are closed when it has listed;
+//!   only where no slot is free they go first. Either way nothing is lost: what a list shows is
+//!   compared with what was seen before.
+//! - A watch that the API server refuses is closed and tried again with a back-off; meanwhile
+//!   narrower ones are tried, and what stays unwatched is polled.
+//! - [`RestartWatches`] replaces all of them.
+//!
+//! ```text
+//!            subscriptions changed, settings changed, a refusal is over
+//!   plan ──► open what is missing ──► Synced ──► close what it replaces ──► slot free ──► open …
+//!                                └──► Refused ──► close, plan again
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{
+    Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message,
+    MessageResult, ResponseActFuture, SpawnHandle, Supervised, fut::wrap_future,
+};
+use futures::future::join_all;
+use kube::Client;
+use muster_core::watch_plan::{WatchKey, WatchLimits, WatchPlan, plan};
+use serde::Serialize;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::metrics;
+use super::table::{Cover, Covers, Unwatched, Watches};
+use super::watched_resource::{News, WatchDeps, WatchNews, WatchedResource};
+use crate::supervision::{Backoff, BackoffPolicy, Health, Io, Registry, Snapshot, Stop, stop};
+
+/// How long subscriptions that come together are collected before they are planned for: a work with
+/// many objects subscribes to one after the other.
+const COLLECT: Duration = Duration::from_millis(10);
+
+/// How long a watch may take to end; it only drops a request.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+
+/// Pace of tries of a watch that is refused. A permission that is given is used within 30 s.
+const REFUSED: BackoffPolicy = BackoffPolicy {
+    first: Duration::from_secs(2),
+    max: Duration::from_secs(28),
+    reset_after: Duration::from_secs(600),
+};
+
+/// Replaces the limits; takes effect at once.
+#[derive(Debug, Clone, Copy, Message)]
+#[rtype(result = "()")]
+pub struct ChangeLimits(pub WatchLimits);
+
+/// Replaces every watch by a new one.
+#[derive(Debug, Clone, Copy, Message)]
+#[rtype(result = "()")]
+pub struct RestartWatches;
+
+/// What the supervisor of watches shows of itself.
+#[derive(Debug, Clone, Serialize)]
+pub struct WatchSupervisorState {
+    /// Most watches there may be.
+    pub max_watches: usize,
+    /// Watches there are, those that are being closed included.
+    pub open: usize,
+    /// Watches that wait for room, the next one first.
+    pub waiting: Vec<String>,
+    /// Watches that the API server refuses, with its words.
+    pub refused: BTreeMap<String, String>,
+    /// Counts restarts of all watches.
+    pub generation: u64,
+}
+
+/// A watch that is, or may still be, open.
+#[derive(Debug)]
+struct Live {
+    key: WatchKey,
+    generation: u64,
+    synced: bool,
+    closing: bool,
+    addr: Addr<WatchedResource>,
+    /// Cancelled when its slot is free.
+    closed: CancellationToken,
+}
+
+/// A watch that the API server refuses.
+#[derive(Debug)]
+struct Refusal {
+    why: Arc<str>,
+    until: Instant,
+    backoff: Backoff,
+}
+
+/// The actor that decides which watches of one cluster are open.
+pub struct WatchSupervisor {
+    deps: WatchDeps,
+    registry: Registry,
+    limits: WatchLimits,
+    plan: WatchPlan,
+    live: BTreeMap<u64, Live>,
+    next_id: u64,
+    generation: u64,
+    refused: HashMap<WatchKey, Refusal>,
+    retry: Option<SpawnHandle>,
+    stopping: bool,
+}
+
+impl std::fmt::Debug for WatchSupervisor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WatchSupervisor")
+            .field("limits", &self.limits)
+            .field("plan", &self.plan)
+            .field("live", &self.live)
+            .finish_non_exhaustive()
+    }
+}
+
+impl WatchSupervisor {
+    /// The supervisor of the watches of `cluster` for those who subscribe to `watches`.
+    pub fn new(
+        cluster: impl Into<String>,
+        client: Client,
+        watches: Arc<Watches>,
+        limits: WatchLimits,
+        io: Io,
+        registry: Registry,
+        health: Health,
+    ) -> Self {
+        metrics::describe();
+        Self {
+            deps: WatchDeps {
+                cluster: cluster.into(),
+                client,
+                io,
+                health,
+                watches,
+            },
+            registry,
+            limits,
+            plan: WatchPlan::default(),
+            live: BTreeMap::new(),
+            next_id: 0,
+            generation: 0,
+            refused: HashMap::new(),
+            retry: None,
+            stopping: false,
+        }
+    }
+
+    /// Waits for the next change of what is wanted.
+    fn listen(&self, ctx: &mut Context<Self>) {
+        let watches = Arc::clone(&self.deps.watches);
+        let changed = async move {
+            watches.changed.notified().await;
+            tokio::time::sleep(COLLECT).await;
+        };
+        ctx.spawn(wrap_future::<_, Self>(changed).map(|(), actor, ctx| {
+            actor.listen(ctx);
+            actor.plan_anew(ctx);
+        }));
+    }
+
+    fn plan_anew(&mut self, ctx: &mut Context<Self>) {
+        if self.stopping {
+            return;
+        }
+        let watches = &self.deps.watches;
+        // What nobody wants is not tried again; if it is wanted once more, it is so at once.
+        self.refused.retain(|key, _| watches.wants(&key.resource));
+        let now = Instant::now();
+        let refused = |key: &WatchKey| self.refused.get(key).is_some_and(|it| it.until > now);
+        let open: BTreeSet<_> = self.serving().map(|live| live.key.clone()).collect();
+        let places = watches.places(self.limits.widen_after, refused);
+        self.plan = plan(&places, self.limits, &open, refused);
+        self.advance(ctx);
+        self.retry_refused(ctx);
+    }
+
+    /// Watches that are not being closed.
+    fn serving(&self) -> impl Iterator<Item = &Live> {
+        self.live.values().filter(|live| !live.closing)
+    }
+
+    /// Takes the watches as far towards the plan as is possible now.
+    fn advance(&mut self, ctx: &mut Context<Self>) {
+        let wanted: BTreeSet<_> = self.plan.watches.iter().cloned().collect();
+        let generation = self.generation;
+        let is_current = |live: &Live| live.generation == generation && wanted.contains(&live.key);
+        let current: BTreeSet<_> = self
+            .serving()
+            .filter(|live| is_current(live))
+            .map(|live| live.key.clone())
+            .collect();
+        let missing: Vec<_> = self
+            .plan
+            .watches
+            .iter()
+            .filter(|key| !current.contains(key))
+            .cloned()
+            .collect();
+        // What a watch shows is still needed until those that take over have listed it.
+        let unsynced: Vec<_> = self
+            .plan
+            .watches
+            .iter()
+            .filter(|key| {
+                !self
+                    .serving()
+                    .any(|live| is_current(live) && live.synced && live.key == **key)
+            })
+            .collect();
+        let takes_over = |live: &Live| {
+            unsynced.iter().any(|key| {
+                key.resource == live.key.resource
+                    && (key.scope.includes(&live.key.scope) || live.key.scope.includes(&key.scope))
+            })
+        };
+        let mut leaving: Vec<(u64, bool)> = self
+            .live
+            .iter()
+            .filter(|(_, live)| !live.closing && !is_current(live))
+            .map(|(id, live)| (*id, takes_over(live)))
+            .collect();
+        leaving.retain(|(id, needed)| {
+            if !needed {
+                self.close(*id, ctx);
+            }
+            *needed
+        });
+
+        let max = self.limits.max_watches;
+        let over = self.live.len().saturating_sub(max);
+        let mut slots = max.saturating_sub(self.live.len());
+        let mut lacking = 0;
+        for key in missing {
+            if slots > 0 {
+                slots -= 1;
+                self.open(key, ctx);
+            } else if let Some(refusal) = self.refused.get_mut(&key) {
+                // Nothing that works is closed for one more try of what probably does not.
+                refusal.until = Instant::now() + refusal.backoff.failed();
+            } else {
+                lacking += 1;
+            }
+        }
+        // A few at a time, so that most of what is watched stays so while all are replaced.
+        let opening = self.serving().filter(|live| !live.synced).count();
+        let portion = (max / 4).max(1).saturating_sub(opening).min(lacking);
+        // Slots that are about to be free count.
+        let closing = self.live.values().filter(|live| live.closing).count();
+        let needed = over.max(portion).saturating_sub(closing);
+        for (id, _) in leaving.into_iter().take(needed) {
+            self.close(id, ctx);
+        }
+        self.tell();
+    }
+
+    fn open(&mut self, key: WatchKey, ctx: &mut Context<Self>) {
+        self.next_id += 1;
+        let id = self.next_id;
+        let closed = CancellationToken::new();
+        let slot = Arc::new(closed.clone().drop_guard());
+        let owner = ctx.address().recipient();
+        let label = format!("{} {key}", self.deps.cluster);
+        let actor = WatchedResource::new(self.deps.clone(), id, key.clone(), slot, owner);
+        let addr = self.registry.start("WatchedResource", label, actor);
+        metrics::opened();
+        self.live.insert(
+            id,
+            Live {
+                key,
+                generation: self.generation,
+                synced: false,
+                closing: false,
+                addr,
+                closed,
+            },
+        );
+    }
+
+    fn close(&mut self, id: u64, ctx: &mut Context<Self>) {
+        if let Some(live) = self.live.get_mut(&id) {
+            live.closing = true;
+            self.await_end(id, ctx);
+        }
+    }
+
+    /// Waits until the request of a watch that is being closed has been dropped.
+    fn await_end(&self, id: u64, ctx: &mut Context<Self>) {
+        let Some(live) = self.live.get(&id) else {
+            return;
+        };
+        let (addr, closed) = (live.addr.clone(), live.closed.clone());
+        let ended = async move {
+            let in_time = stop(&addr, STOP_LIMIT).await;
+            drop(addr);
+            closed.cancelled().await;
+            in_time
+        };
+        ctx.spawn(
+            wrap_future::<_, Self>(ended).map(move |in_time, actor, ctx| {
+                if let Some(live) = actor.live.remove(&id)
+                    && !in_time
+                {
+                    let cluster = &actor.deps.cluster;
+                    warn!(cluster, watch = %live.key, "watch did not stop in time");
+                }
+                if !actor.stopping {
+                    actor.advance(ctx);
+                }
+            }),
+        );
+    }
+
+    /// Tells subscribers and operators how things stand.
+    fn tell(&self) {
+        let mut covers = Covers::new();
+        for (key, refusal) in &self.refused {
+            let why = Unwatched::Refused(Arc::clone(&refusal.why));
+            covers.insert(key.clone(), Cover::Unwatched(why));
+        }
+        for key in &self.plan.waiting {
+            let why = Unwatched::Full(self.limits.max_watches);
+            covers.insert(key.clone(), Cover::Unwatched(why));
+        }
+        for live in self.serving().filter(|live| live.synced) {
+            covers.insert(live.key.clone(), Cover::Watched);
+        }
+        self.deps.watches.cover(covers);
+        metrics::state(
+            &self.deps.cluster,
+            self.live.len(),
+            self.limits.max_watches,
+            self.plan.waiting.len(),
+            self.refused.len(),
+        );
+    }
+
+    fn synced(&mut self, id: u64, ctx: &mut Context<Self>) {
+        let Some(live) = self.live.get_mut(&id) else {
+            return;
+        };
+        live.synced = true;
+        if self.refused.remove(&live.key).is_some() {
+            let cluster = &self.deps.cluster;
+            info!(cluster, watch = %live.key, "watch is allowed again");
+        }
+        self.advance(ctx);
+    }
+
+    fn refuse(&mut self, id: u64, code: u16, why: &str, ctx: &mut Context<Self>) {
+        let Some(live) = self.live.get(&id).filter(|live| !live.closing) else {
+            return;
+        };
+        let key = live.key.clone();
+        let refusal = self.refused.entry(key.clone()).or_insert_with(|| {
+            let cluster = &self.deps.cluster;
+            warn!(cluster, watch = %key, code, error = why, "watch refused, polling instead");
+            Refusal {
+                why: why.into(),
+                until: Instant::now(),
+                backoff: Backoff::new(REFUSED),
+            }
+        });
+        refusal.why = why.into();
+        refusal.until = Instant::now() + refusal.backoff.failed();
+        self.close(id, ctx);
+        self.plan_anew(ctx);
+    }
+
+    /// Plans anew when the next refusal is over.
+    fn retry_refused(&mut self, ctx: &mut Context<Self>) {
+        if let Some(retry) = self.retry.take() {
+            ctx.cancel_future(retry);
+        }
+        let now = Instant::now();
+        let next = self
+            .refused
+            .values()
+            .map(|refusal| refusal.until)
+            .filter(|until| *until > now)
+            .min();
+        self.retry = next.map(|until| {
+            ctx.run_later(until.saturating_duration_since(now), |actor, ctx| {
+                actor.retry = None;
+                actor.plan_anew(ctx);
+            })
+        });
+    }
+}
+
+impl Actor for WatchSupervisor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        // Each watch has at most two news at a time, and tells them again where they do not fit.
+        ctx.set_mailbox_capacity(256);
+        // After a restart nobody waits any more for those that were being closed.
+        let closing: Vec<_> = self
+            .live
+            .iter()
+            .filter(|(_, live)| live.closing)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in closing {
+            self.await_end(id, ctx);
+        }
+        self.listen(ctx);
+        self.plan_anew(ctx);
+    }
+}
+
+impl Supervised for WatchSupervisor {
+    fn restarting(&mut self, _: &mut Self::Context) {
+        // The watches live on, and the table has what is wanted.
+        self.plan = WatchPlan::default();
+        self.retry = None;
+        self.stopping = false;
+    }
+}
+
+impl Handler<WatchNews> for WatchSupervisor {
+    type Result = ();
+
+    fn handle(&mut self, WatchNews { id, news }: WatchNews, ctx: &mut Self::Context) {
+        if self.stopping {
+            return;
+        }
+        match news {
+            News::Synced => self.synced(id, ctx),
+            News::Refused { code, why } => self.refuse(id, code, &why, ctx),
+        }
+    }
+}
+
+impl Handler<ChangeLimits> for WatchSupervisor {
+    type Result = ();
+
+    fn handle(&mut self, ChangeLimits(limits): ChangeLimits, ctx: &mut Self::Context) {
+        if self.limits != limits {
+            info!(
+                cluster = self.deps.cluster,
+                ?limits,
+                "limits of watches changed"
+            );
+            self.limits = limits;
+            self.plan_anew(ctx);
+        }
+    }
+}
+
+impl Handler<RestartWatches> for WatchSupervisor {
+    type Result = ();
+
+    fn handle(&mut self, _: RestartWatches, ctx: &mut Self::Context) {
+        self.generation += 1;
+        metrics::restarted();
+        info!(
+            cluster = self.deps.cluster,
+            watches = self.live.len(),
+            "restarting watches"
+        );
+        self.plan_anew(ctx);
+    }
+}
+
+impl Handler<Snapshot> for WatchSupervisor {
+    type Result = MessageResult<Snapshot>;
+
+    fn handle(&mut self, _: Snapshot, _: &mut Self::Context) -> Self::Result {
+        let refused = self.refused.iter();
+        Snapshot::of(&WatchSupervisorState {
+            max_watches: self.limits.max_watches,
+            open: self.live.len(),
+            waiting: self.plan.waiting.iter().map(ToString::to_string).collect(),
+            refused: refused
+                .map(|(key, refusal)| (key.to_string(), refusal.why.to_string()))
+                .collect(),
+            generation: self.generation,
+        })
+    }
+}
+
+/// First the watches, then itself.
+impl Handler<Stop> for WatchSupervisor {
+    type Result = ResponseActFuture<Self, ()>;
+
+    fn handle(&mut self, _: Stop, _: &mut Self::Context) -> Self::Result {
+        self.stopping = true;
+        let watches: Vec<_> = self.live.values().map(|live| live.addr.clone()).collect();
+        let stopped = async move {
+            join_all(watches.iter().map(|addr| stop(addr, STOP_LIMIT))).await;
+        };
+        Box::pin(wrap_future::<_, Self>(stopped).map(|(), actor, ctx| {
+            actor.live.clear();
+            actor.deps.watches.cover(Covers::new());
+            metrics::state(&actor.deps.cluster, 0, actor.limits.max_watches, 0, 0);
+            ctx.stop();
+        }))
+    }
+}
