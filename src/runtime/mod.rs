@@ -492,5 +492,6 @@ fn agent_settings(settings: &Settings) -> AgentSettings {
         },
         workers: settings.agent.workers.get(),
         eviction_grace: settings.agent.eviction_grace,
+        ..AgentSettings::default()
     }
 }

@@ -393,6 +393,11 @@ pub struct Subscription {
 }
 
 impl Subscription {
+    /// What it is to.
+    pub fn path(&self) -> &ObjectPath {
+        &self.path
+    }
+
     /// How the subscriber hears of the object at present.
     pub fn coverage(&self) -> Coverage {
         Table::coverage(&self.watches.lock().covers, &self.path)
