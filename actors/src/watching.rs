@@ -8,6 +8,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
+use kube::core::Status;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher;
 use kube::{Api, Resource};
@@ -144,19 +145,19 @@ where
     }
 }
 
-/// The code of the API server's answer that ended a watch; `None` if there was no answer.
-pub fn code_of(error: &watcher::Error) -> Option<u16> {
+/// The API server's answer that ended a watch; `None` if there was none.
+pub fn answer_of(error: &watcher::Error) -> Option<&Status> {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(kube::Error::Api(status))
         | watcher::Error::WatchFailed(kube::Error::Api(status))
-        | watcher::Error::WatchError(status) => Some(status.code),
+        | watcher::Error::WatchError(status) => Some(status),
         _ => None,
     }
 }
 
 /// The error with its first cause: "client error (Connect)" alone leaves open what is wrong.
-pub fn told(error: &watcher::Error) -> String {
+fn told(error: &watcher::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(source) = cause.source() {
         cause = source;

@@ -27,7 +27,7 @@ use super::metrics;
 use super::object::WatchedObject;
 use super::table::{Listed, Watches};
 use crate::supervision::{Health, Io, Snapshot, Stop};
-use crate::watching::{code_of, told, watch_some};
+use crate::watching::{answer_of, watch_some};
 
 /// Pause before a watch whose task has panicked is opened again.
 const WATCH_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -179,10 +179,11 @@ impl WatchedResource {
                     counts.count(watches.gone(&key.resource, object));
                 }
                 Err(error) => {
-                    let code = code_of(error).filter(|code| matches!(code, 401 | 403 | 404 | 405));
-                    return code.map(|code| News::Refused {
-                        code,
-                        why: told(error),
+                    let answer = answer_of(error)?;
+                    let refused = matches!(answer.code, 403 | 404 | 405);
+                    return refused.then(|| News::Refused {
+                        code: answer.code,
+                        why: answer.message.clone(),
                     });
                 }
             }
