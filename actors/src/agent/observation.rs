@@ -51,6 +51,7 @@ pub(super) async fn observe(
             Sight::Absent => continue,
         };
         watched.note(&sighting.object);
+        memory.quiet_since = None;
         observed.push(Observed {
             meta: known.resource_meta.clone(),
             read,

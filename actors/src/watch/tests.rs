@@ -518,45 +518,54 @@ async fn a_type_that_is_gone_is_looked_for_again_at_once_when_asked_for() {
 }
 
 #[actix::test]
-async fn a_restart_replaces_every_watch_and_loses_nothing() {
-    for max_watches in [8, 3] {
-        let world = World::start(max_watches).await;
-        let listeners = [
-            world.config_map("a", "x"),
-            world.listen(&Resource::new("", "v1", "secrets"), "a", "x"),
-            world.listen(&Resource::new("", "v1", "services"), "a", "x"),
-        ];
-        for listener in &listeners {
-            listener.watched().await;
-        }
-        world.write("a", "x", "first").await;
-        listeners[0].hears(Some("first")).await;
-        let open: Vec<_> = world.gate.open().into_iter().collect();
-        assert_eq!((open.len(), world.gate.opened()), (3, 3));
-        world.supervisor.send(RestartWatches).await.unwrap();
-        for value in 0..20 {
-            world.write("a", "x", &value.to_string()).await;
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        listeners[0].hears(Some("19")).await;
-        eventually(|| world.gate.opened(), |opened| *opened == 6).await;
-        let open: Vec<_> = open.iter().map(String::as_str).collect();
-        world.open(&open).await;
-        eventually(
-            || world.gate.lock().open.values().sum(),
-            |open: &usize| *open == 3,
-        )
-        .await;
-        for listener in &listeners {
-            listener.watched().await;
-            assert_eq!(listener.ear.heard().coverage_changes, 0);
-        }
-        // The list before it was written, and none since.
-        assert_eq!(listeners[0].ear.heard().ends, 1);
-        let overlap = if max_watches == 8 { 6 } else { 3 };
-        assert_eq!(world.gate.most(), overlap);
-        world.end().await;
+async fn a_restart_overlaps_where_there_is_room() {
+    let world = World::start(8).await;
+    assert_eq!(restart_under_load(&world).await, 6);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_restart_at_the_cap_replaces_one_after_the_other() {
+    let world = World::start(3).await;
+    assert_eq!(restart_under_load(&world).await, 3);
+    world.end().await;
+}
+
+/// Replaces three watches while an object changes. Returns how many were open at most.
+async fn restart_under_load(world: &World) -> usize {
+    let listeners = [
+        world.config_map("a", "x"),
+        world.listen(&Resource::new("", "v1", "secrets"), "a", "x"),
+        world.listen(&Resource::new("", "v1", "services"), "a", "x"),
+    ];
+    for listener in &listeners {
+        listener.watched().await;
     }
+    world.write("a", "x", "first").await;
+    listeners[0].hears(Some("first")).await;
+    let open: Vec<_> = world.gate.open().into_iter().collect();
+    assert_eq!((open.len(), world.gate.opened()), (3, 3));
+    world.supervisor.send(RestartWatches).await.unwrap();
+    for value in 0..20 {
+        world.write("a", "x", &value.to_string()).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    listeners[0].hears(Some("19")).await;
+    eventually(|| world.gate.opened(), |opened| *opened == 6).await;
+    let open: Vec<_> = open.iter().map(String::as_str).collect();
+    world.open(&open).await;
+    eventually(
+        || world.gate.lock().open.values().sum(),
+        |open: &usize| *open == 3,
+    )
+    .await;
+    for listener in &listeners {
+        listener.watched().await;
+        assert_eq!(listener.ear.heard().coverage_changes, 0);
+    }
+    // The list before it was written, and none since.
+    assert_eq!(listeners[0].ear.heard().ends, 1);
+    world.gate.most()
 }
 
 /// Not even the objects of ten types that come and go at random open one watch too many, and in the
