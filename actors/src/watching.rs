@@ -115,15 +115,15 @@ where
                 Err(error) => {
                     let text = told(&error);
                     let picked = pick(Err(&error));
+                    metrics::counter!("muster_watch_errors_total").increment(1);
                     if picked.is_none() {
                         warn!(
                             stream = health.name(),
                             error = text,
                             "watch failed, retrying"
                         );
+                        health.failing(text);
                     }
-                    metrics::counter!("muster_watch_errors_total").increment(1);
-                    health.failing(text);
                     failed = true;
                     // It never runs out.
                     (picked, Some(backoff.next().unwrap_or(SILENCE)))

@@ -98,6 +98,7 @@ impl Watched {
                 self.ahead = None;
             } else if since.elapsed() >= WITHIN {
                 metrics::watch_missed();
+                self.subscription.mistrust();
                 self.ahead = None;
             }
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
+use http_body::Frame;
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use kube::Client;
@@ -35,6 +36,9 @@ struct State {
     most_at_once: usize,
     /// Open watches by path.
     watches: BTreeMap<String, usize>,
+    opened_watches: usize,
+    /// The first so many show nothing any more.
+    muted: usize,
     rule: Option<Rule>,
 }
 
@@ -141,10 +145,12 @@ impl Tap {
 
     async fn watch(&self, request: Request<Body>) -> Result<Response<Answer>, tower::BoxError> {
         let path = request.uri().path().to_owned();
-        {
+        let number = {
             let mut state = self.lock();
             *state.watches.entry(path.clone()).or_default() += 1;
-        }
+            state.opened_watches += 1;
+            state.opened_watches
+        };
         let open = OpenWatch {
             tap: self.clone(),
             path,
@@ -152,11 +158,19 @@ impl Tap {
         let answer = self.client.send(request).await?;
         Ok(answer.map(|body| {
             let frames = body.map_frame(move |frame| {
-                let _open = &open;
+                if number <= open.tap.lock().muted {
+                    return Frame::data(Bytes::new());
+                }
                 frame
             });
             frames.map_err(Into::into).boxed_unsync()
         }))
+    }
+
+    /// Lets the watches that are open now stay so, and show nothing any more.
+    pub(super) fn mute_watches(&self) {
+        let mut state = self.lock();
+        state.muted = state.opened_watches;
     }
 
     /// Watches of a resource that are open.

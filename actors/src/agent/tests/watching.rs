@@ -371,6 +371,31 @@ async fn a_ready_work_gives_its_watch_back_if_it_is_told_to() {
     world.end().await;
 }
 
+/// C145: a connection that is dead without either end knowing.
+#[actix::test]
+async fn a_watch_that_shows_nothing_any_more_is_found_out_and_replaced() {
+    let world = world(|settings| settings.poll_interval = Duration::from_secs(60)).await;
+    world.create_work("w", deployed("web")).await;
+    at_rest(&world, "w").await;
+    world.set_status(deploy("web"), replicas(1)).await;
+    world
+        .work_within(SOON, "w", |work| ready(work) == Some(1))
+        .await;
+    world.spoke_tap.mute_watches();
+    world.set_status(deploy("web"), replicas(2)).await;
+    // The poll has it in any case.
+    world
+        .work_within(Duration::from_secs(80), "w", |work| ready(work) == Some(2))
+        .await;
+    // The one after it knows that the watch has not.
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    world.set_status(deploy("web"), replicas(3)).await;
+    world
+        .work_within(SOON, "w", |work| ready(work) == Some(3))
+        .await;
+    world.end().await;
+}
+
 #[actix::test]
 async fn a_report_that_fails_is_made_up_for() {
     let world = world(|_| {}).await;
