@@ -336,12 +336,6 @@ impl Agent {
     /// A metric of the process, summed over the labels that contain `label`.
     pub(crate) async fn metric(&self, name: &str, label: &str) -> Result<f64> {
         let muster = self.muster.as_ref().context("the agent does not run")?;
-        let (_, text) = muster.get("/metrics").await?;
-        let lines = text.lines().filter(|line| {
-            let rest = line.strip_prefix(name).unwrap_or_default();
-            (rest.starts_with('{') || rest.starts_with(' ')) && rest.contains(label)
-        });
-        let values = lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
-        Ok(values.sum())
+        muster.metric(name, label).await
     }
 }

@@ -14,6 +14,7 @@
 //! | `record_watch`, `eviction` | its records on the cluster; actor: the end of one without a work |
 //! | `access_watch`, `access` | actor: when rights change; what executors may do |
 //! | `reconcile`, `manifest`, `apply`, `deletion` | what one look does |
+//! | `evaluation` | condition rules, aside |
 //! | `applied_work`, `records` | the record on the cluster, removal of objects |
 //! | `watched`, `observer`, `observation` | what watches show of its objects, and what comes of it |
 //! | `status` | from what was seen to the work's status; pure |
@@ -31,6 +32,7 @@ mod apply;
 mod calls;
 mod cluster_agent;
 mod deletion;
+mod evaluation;
 mod eviction;
 mod hub;
 mod manifest;

@@ -436,6 +436,35 @@ async fn a_new_cap_takes_effect_at_once() {
 }
 
 #[actix::test]
+async fn another_width_is_another_plan_for_all() {
+    let world = World::start(8).await;
+    let (x, y) = (world.config_map("a", "x"), world.config_map("a", "y"));
+    let secret = world.listen(&Resource::new("", "v1", "secrets"), "a", "x");
+    world
+        .open(&[MAPS_OF_A, &of_object("/api/v1/namespaces/a/secrets", "x")])
+        .await;
+    secret.watched().await;
+    let limits = WatchLimits {
+        max_watches: 8,
+        widen_after: 3,
+    };
+    world.supervisor.send(ChangeLimits(limits)).await.unwrap();
+    // The one that serves both already goes on as it is, but is a new one, like all others.
+    eventually(|| world.gate.opened(), |opened| *opened == 4).await;
+    world.write("a", "x", "1").await;
+    world.write("a", "y", "1").await;
+    x.hears(Some("1")).await;
+    y.hears(Some("1")).await;
+    eventually(
+        || world.gate.lock().open.values().sum(),
+        |open: &usize| *open == 2,
+    )
+    .await;
+    assert_eq!(world.state().await["generation"], 1);
+    world.end().await;
+}
+
+#[actix::test]
 async fn a_refused_wide_watch_falls_back_and_is_tried_again() {
     let world = World::start(5).await;
     world.gate.refuse(MAPS_OF_A, 403);

@@ -199,6 +199,17 @@ impl WatchSupervisor {
         self.retry_refused(ctx);
     }
 
+    fn restart(&mut self, ctx: &mut Context<Self>) {
+        self.generation += 1;
+        metrics::restarted();
+        info!(
+            cluster = self.deps.cluster,
+            watches = self.live.len(),
+            "restarting watches"
+        );
+        self.plan_anew(ctx);
+    }
+
     /// Watches that are not being closed.
     fn serving(&self) -> impl Iterator<Item = &Live> {
         self.live.values().filter(|live| !live.closing)
@@ -463,14 +474,21 @@ impl Handler<ChangeLimits> for WatchSupervisor {
     type Result = ();
 
     fn handle(&mut self, ChangeLimits(limits): ChangeLimits, ctx: &mut Self::Context) {
-        if self.limits != limits {
-            info!(
-                cluster = self.deps.cluster,
-                ?limits,
-                "limits of watches changed"
-            );
-            self.limits = limits;
+        if self.limits == limits {
+            return;
+        }
+        info!(
+            cluster = self.deps.cluster,
+            ?limits,
+            "limits of watches changed"
+        );
+        let widen_after = self.limits.widen_after;
+        self.limits = limits;
+        if limits.widen_after == widen_after {
             self.plan_anew(ctx);
+        } else {
+            // Every scope is in question.
+            self.restart(ctx);
         }
     }
 }
@@ -479,14 +497,7 @@ impl Handler<RestartWatches> for WatchSupervisor {
     type Result = ();
 
     fn handle(&mut self, _: RestartWatches, ctx: &mut Self::Context) {
-        self.generation += 1;
-        metrics::restarted();
-        info!(
-            cluster = self.deps.cluster,
-            watches = self.live.len(),
-            "restarting watches"
-        );
-        self.plan_anew(ctx);
+        self.restart(ctx);
     }
 }
 

@@ -180,7 +180,7 @@ impl WatchedResource {
                 }
                 Err(error) => {
                     let answer = answer_of(error)?;
-                    let refused = matches!(answer.code, 403 | 404 | 405);
+                    let refused = matches!(answer.code, 403..=405);
                     return refused.then(|| News::Refused {
                         code: answer.code,
                         why: answer.message.clone(),
