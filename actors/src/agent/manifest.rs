@@ -201,15 +201,16 @@ impl Pass<'_> {
             known.ordinal = meta.ordinal;
             return;
         }
+        let key: Arc<str> = key.into();
         let begun = Watched::begin(
             &self.env.watches,
             self.inbox,
             meta,
-            key,
+            Arc::clone(&key),
             plans.clone(),
             limits,
         );
-        watched.insert(key.into(), begun);
+        watched.insert(key, begun);
     }
 
     /// Remembers how the object was read, and says why it is not watched if it should be.

@@ -213,9 +213,15 @@ impl Watches {
             since,
             objects: HashMap::new(),
         });
-        let subscribers = namespace.objects.entry(Arc::clone(&path.name)).or_default();
-        let news = subscribers.is_empty();
-        subscribers.push(Arc::clone(&subscriber));
+        let news = if let Some(others) = namespace.objects.get_mut(&path.name) {
+            others.push(Arc::clone(&subscriber));
+            false
+        } else {
+            // Most objects have one subscriber: no room for more.
+            let only = vec![Arc::clone(&subscriber)];
+            namespace.objects.insert(Arc::clone(&path.name), only);
+            true
+        };
         drop(table);
         if news {
             self.changed.notify_one();
