@@ -18,6 +18,7 @@
 //! # Ok::<(), muster::settings::SettingsError>(())
 //! ```
 
+mod changes;
 mod check;
 mod cluster;
 mod duration;
@@ -29,12 +30,13 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use config::{Config, Value, ValueKind};
 use serde::Deserialize;
 
+pub use changes::Changes;
 pub(crate) use cluster::check_name;
 pub use cluster::{Cluster, ClusterAccess};
 pub use duration::parse as parse_duration;
@@ -52,6 +54,8 @@ pub struct Settings {
     pub clusters: Vec<Cluster>,
     /// How live values come back.
     pub feedback: Feedback,
+    /// Watches of objects whose values come back.
+    pub watch: Watch,
     /// What all agents of the process share.
     pub agent: Agent,
     /// Simulated clusters.
@@ -128,6 +132,17 @@ pub struct Feedback {
     pub coalesce: Duration,
     /// Whether lists and objects are reported, as JSON text.
     pub raw_json: bool,
+}
+
+/// Watches of objects whose values come back.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Watch {
+    /// Most watch requests that an agent has open for them; 0 polls everything.
+    pub max_watches: u32,
+    /// Objects of one type in one namespace from which on they share a watch.
+    pub widen_after: NonZeroU32,
+    /// Whether works that are ready give their watches back.
+    pub stop_when_ready: bool,
 }
 
 /// What all agents of the process share.
@@ -301,6 +316,13 @@ pub struct Effective {
     pub value: Option<String>,
     /// Where the value comes from: `default`, `<file>:<line>`, a variable, or the command line.
     pub origin: String,
+}
+
+impl Sources {
+    /// The file that is read, if any.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
 }
 
 impl Settings {

@@ -9,7 +9,7 @@ use clap::Args;
 use super::flags::{Meaning, OcmFlags};
 use super::{ConfigArgs, commands};
 use crate::exit::{MISUSED, fail};
-use crate::runtime::Roles;
+use crate::runtime::{Reload, Roles};
 use crate::settings::{
     Cluster, ClusterAccess, Driver, Problem, Settings, SettingsError, Sources, check_name,
 };
@@ -245,8 +245,13 @@ impl AgentArgs {
     }
 
     pub(super) fn run(&self) -> ExitCode {
+        let again = self.clone();
+        let sources = self.config.sources();
+        let reload = Reload::new(sources.file(), move || {
+            again.settings().map(|(settings, _)| settings)
+        });
         match self.settings() {
-            Ok((settings, notes)) => commands::serve_with(settings, Roles::Agents, &notes),
+            Ok((settings, notes)) => commands::serve_with(settings, Roles::Agents, &notes, reload),
             Err(error) => fail(MISUSED, &error),
         }
     }
@@ -434,6 +439,7 @@ mod tests {
             "--status-sync-interval=1m0s",
             "--status-sync-interval=10s",
             "--max-json-raw-length=512",
+            "--max-feedback-watch=0",
             "--workload-agent-workers=3",
             "--appliedmanifestwork-eviction-grace-period=1.5h",
             "--kube-api-qps=0.5",
@@ -459,6 +465,7 @@ mod tests {
         assert_eq!(settings.hub.kubeconfig, Some("/hub".into()));
         assert_eq!(settings.feedback.poll_interval, Duration::from_secs(10));
         assert_eq!(settings.feedback.max_json_raw_bytes.get(), 512);
+        assert_eq!(settings.watch.max_watches, 0);
         assert!(settings.feedback.raw_json);
         let agent = &settings.agent;
         assert_eq!(agent.workers.get(), 3);
@@ -520,7 +527,6 @@ mod tests {
     #[test]
     fn flags_without_meaning_are_told_and_change_nothing() {
         let (with, notes) = read(&[
-            "--max-feedback-watch=3",
             "--cloudevents-client-id=x",
             "--cloudevents-client-codecs=manifest,manifestbundle",
         ])
@@ -529,7 +535,6 @@ mod tests {
         assert_eq!(
             notes,
             [
-                "--max-feedback-watch has no effect: this version polls and opens no watches for feedback",
                 "--cloudevents-client-id has no effect: works come from the hub's API server, not as CloudEvents",
                 "--cloudevents-client-codecs has no effect: works come from the hub's API server, not as CloudEvents",
             ]

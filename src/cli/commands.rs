@@ -2,18 +2,21 @@
 
 use std::process::ExitCode;
 
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
 
 use super::CrdSet;
 use crate::exit::{FAILED, MISUSED, fail};
-use crate::runtime::{Roles, Runtime, WorkError};
+use crate::runtime::{Reload, Roles, Runtime, WorkError};
 use crate::settings::{Settings, Sources, effective};
 use crate::{runtime, telemetry};
 
 /// Runs `roles` until a signal asks to stop.
 pub(super) fn serve(sources: &Sources, roles: Roles) -> ExitCode {
+    let again = sources.clone();
+    let reload = Reload::new(sources.file(), move || Settings::load(&again));
     match Settings::load(sources) {
-        Ok(settings) => serve_with(settings, roles, &[]),
+        Ok(settings) => serve_with(settings, roles, &[], reload),
         Err(error) => fail(MISUSED, &error),
     }
 }
@@ -29,7 +32,12 @@ enum End {
 }
 
 /// [`serve`] with settings that flags completed, and what the log should tell first.
-pub(super) fn serve_with(settings: Settings, roles: Roles, notes: &[String]) -> ExitCode {
+pub(super) fn serve_with(
+    settings: Settings,
+    roles: Roles,
+    notes: &[String],
+    reload: Reload,
+) -> ExitCode {
     let telemetry = match telemetry::init(&settings.telemetry) {
         Ok(telemetry) => telemetry,
         Err(error) => return fail(FAILED, &error),
@@ -40,10 +48,12 @@ pub(super) fn serve_with(settings: Settings, roles: Roles, notes: &[String]) -> 
     runtime::block_on(async move {
         let stop = runtime::stop_signal();
         let changed = runtime::change_of(&settings.agent.terminate_on_files);
-        let mut running = match Runtime::start(&settings, roles, Some(telemetry)).await {
+        let mut running = match Runtime::start(&settings, roles, Some(telemetry.clone())).await {
             Ok(running) => running,
             Err(error) => return fail(FAILED, &error),
         };
+        let reloads = runtime::reload::run(reload, running.live(), telemetry);
+        let _reloads = AbortOnDropHandle::new(tokio::spawn(reloads));
         info!(?roles, "muster is up");
         let end = tokio::select! {
             signal = stop => End::Signal(signal),

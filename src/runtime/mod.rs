@@ -20,6 +20,7 @@ mod files;
 mod hub;
 mod lease;
 mod process;
+pub mod reload;
 mod throttle;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -36,6 +37,7 @@ use muster_actors::hub::{
 use muster_actors::lease::{LeaseDeps, LeaseHolder, Standing};
 use muster_actors::supervision::{Backoff, BackoffPolicy, Health, Io, Registry, stop};
 use muster_core::feedback::FeedbackLimits;
+use muster_core::watch_plan::WatchLimits;
 use muster_workclient::{Driver as WorkDriver, HubConfig, WorkClient};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -46,6 +48,7 @@ pub use cluster::{ClusterError, SimulatedCluster};
 pub use files::change_of;
 pub use hub::HubError;
 pub use process::{block_on, kubeconfig_file, stop_signal, temporary_kubeconfig};
+pub use reload::{Live, Reload};
 
 use crate::http::{self, Probes};
 use crate::settings::{Driver, HubApi, Settings};
@@ -143,6 +146,7 @@ pub struct Runtime {
     finished: Option<Addr<FinishedWorks>>,
     clusters: Vec<cluster::Cluster>,
     agents: Vec<Addr<ClusterAgent>>,
+    live: Live,
     lease: Option<Lease>,
     http: Vec<(SocketAddr, JoinHandle<std::io::Result<()>>)>,
     upkeep: Vec<JoinHandle<()>>,
@@ -170,6 +174,7 @@ impl Runtime {
             finished: None,
             clusters: Vec::new(),
             agents: Vec::new(),
+            live: Live::new(settings.clone()),
             lease: None,
             http: Vec::new(),
             upkeep: Vec::new(),
@@ -349,16 +354,18 @@ impl Runtime {
                     name: cluster.name.clone(),
                     source,
                 })?;
-            let agent = agent::start(AgentDeps {
-                cluster: cluster.name.clone(),
-                hub: hub_client.clone(),
-                hub_id: works.hub_id().to_owned(),
-                agent_id: settings.agent.agent_id.clone(),
-                spoke: spoke.client(),
-                settings: agent_settings(settings),
-                io: io.clone(),
-                registry: self.registry.clone(),
-                health: self.health.clone(),
+            let agent = self.live.start_agent(|newest| {
+                agent::start(AgentDeps {
+                    cluster: cluster.name.clone(),
+                    hub: hub_client.clone(),
+                    hub_id: works.hub_id().to_owned(),
+                    agent_id: settings.agent.agent_id.clone(),
+                    spoke: spoke.client(),
+                    settings: agent_settings(newest),
+                    io: io.clone(),
+                    registry: self.registry.clone(),
+                    health: self.health.clone(),
+                })
             });
             self.clusters.push(spoke);
             self.agents.push(agent);
@@ -405,6 +412,11 @@ impl Runtime {
         self.upkeep
             .push(tokio::spawn(telemetry.upkeep(self.shutdown.clone())));
         Ok(())
+    }
+
+    /// Where new settings go while it runs.
+    pub fn live(&self) -> Live {
+        self.live.clone()
     }
 
     /// A client of the hub's API, where this process runs a hub.
@@ -482,16 +494,20 @@ impl Runtime {
 }
 
 fn agent_settings(settings: &Settings) -> AgentSettings {
+    let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
     AgentSettings {
         poll_interval: settings.feedback.poll_interval,
         coalesce: settings.feedback.coalesce,
         feedback: FeedbackLimits {
             raw_json: settings.feedback.raw_json,
-            max_json_raw_bytes: usize::try_from(settings.feedback.max_json_raw_bytes.get())
-                .unwrap_or(usize::MAX),
+            max_json_raw_bytes: count(settings.feedback.max_json_raw_bytes.get()),
         },
         workers: settings.agent.workers.get(),
         eviction_grace: settings.agent.eviction_grace,
-        ..AgentSettings::default()
+        watch: WatchLimits {
+            max_watches: count(settings.watch.max_watches),
+            widen_after: count(settings.watch.widen_after.get()),
+        },
+        stop_when_ready: settings.watch.stop_when_ready,
     }
 }

@@ -51,6 +51,11 @@ fn defaults_are_those_of_the_design() {
                 coalesce: Duration::from_millis(20),
                 raw_json: false,
             },
+            watch: Watch {
+                max_watches: 50,
+                widen_after: 2.try_into().unwrap(),
+                stop_when_ready: false,
+            },
             agent: Agent {
                 workers: 10.try_into().unwrap(),
                 agent_id: None,
