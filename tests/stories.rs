@@ -41,6 +41,7 @@ mod stories {
     pub(crate) mod parts;
     pub(crate) mod rollout;
     pub(crate) mod strategies;
+    pub(crate) mod watching;
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -55,6 +56,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::parts::stories(),
         stories::rollout::stories(),
         stories::strategies::stories(),
+        stories::watching::stories(),
     ];
     support::run(subjects.into_iter().flatten().collect())
 }

@@ -86,13 +86,14 @@ impl ManifestWork {
         self.running = true;
         let env = Arc::clone(&self.env);
         let work = self.work.clone();
+        let before = Arc::clone(&work.resource_version);
         let memory = std::mem::take(&mut self.memory);
         let report = self
             .io
             .run(async move { observe(&env, work, memory, &sightings).await });
         ctx.spawn(
             wrap_future::<_, Self>(report).map(move |outcome, actor, ctx| {
-                actor.observed(outcome, drifted, ctx);
+                actor.observed(outcome, &before, drifted, ctx);
             }),
         );
     }
@@ -100,15 +101,20 @@ impl ManifestWork {
     fn observed(
         &mut self,
         outcome: Result<Outcome, IoError>,
+        before: &Arc<str>,
         drifted: bool,
         ctx: &mut Context<Self>,
     ) {
         self.running = false;
-        let before = Arc::clone(&self.work.resource_version);
         match outcome {
             // What could not be reported, a pass finds for itself.
             Ok(outcome) if outcome.result == ReconcileResult::Ok => {
                 self.memory = outcome.memory;
+                // The event of the write may have been here before its answer.
+                let written = outcome.work.as_ref();
+                if written.is_some_and(|work| work.resource_version == *before) {
+                    self.pace.not_needed();
+                }
                 self.take_written(outcome.work);
             }
             failed => {
@@ -124,9 +130,6 @@ impl ManifestWork {
                 let delay = self.requests.failed();
                 self.run_after(delay, ctx);
             }
-        }
-        if before == self.work.resource_version {
-            self.pace.not_needed();
         }
         if std::mem::take(&mut self.again) || self.record_has_moved() {
             self.run(ctx);
