@@ -9,7 +9,7 @@ use metrics::{counter, describe_counter};
 use muster_actors::agent::{ChangeSettings, ClusterAgent};
 use muster_actors::supervision::tell;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::settings::{Changes, Settings, SettingsError};
 use crate::telemetry::Telemetry;
@@ -173,6 +173,7 @@ fn told(reason: &str, changes: &Changes) -> &'static str {
         return "unchanged";
     }
     info!(reason, "settings read again");
+    debug!(?changes, "settings taken over");
     if !changes.at_next_start.is_empty() {
         warn!(
             keys = changes.at_next_start.join(", "),

@@ -15,6 +15,7 @@
 //! F12 and F13 of upstream's tests are told in `conformance::feedback`.
 
 mod changes;
+mod rollout;
 mod slots;
 mod trouble;
 
@@ -27,6 +28,7 @@ use crate::support::{Story, World, eventually, live::LIMIT};
 
 pub(crate) fn stories() -> Vec<Story> {
     let mut stories = changes::stories();
+    stories.extend(rollout::stories());
     stories.extend(slots::stories());
     stories.extend(trouble::stories());
     stories
