@@ -20,6 +20,7 @@ pub(super) fn stories() -> Vec<Story> {
         c050_a_watch_ends_with_its_reason,
         a_thousand_objects_take_one_watch,
         a_new_cap_takes_effect_while_the_agent_runs,
+        another_plan_replaces_every_watch_and_loses_nothing,
     ]
 }
 
@@ -313,5 +314,58 @@ async fn a_new_cap_takes_effect_while_the_agent_runs(world: World) -> Result<()>
     live.set_status(set(4)).await?;
     reports(&agent, "second", &[integer("ready", 4)]).await?;
     ensure!(most.seen() <= 2, "{} watches at a time", most.seen());
+    Ok(())
+}
+
+/// All watches begin anew while what they show changes.
+async fn another_plan_replaces_every_watch_and_loses_nothing(world: World) -> Result<()> {
+    let counted = Counted::new(&world).await?;
+    let hub = world.hub().await?;
+    let spoke = counted.cluster.cluster().clone();
+    let mut agent = Agent::between(&world, hub, spoke, &[NO_POLL]).await?;
+    let settings = |widen_after| format!("[watch]\nmax_watches = 4\nwiden_after = {widen_after}\n");
+    agent.set(&settings(2));
+    agent.run().await?;
+    let most = counted.most();
+    let mut changing = map(&agent, "cm1", "0");
+    changing["manifestConfigs"][0]["updateStrategy"] = json!({"type": "CreateOnly"});
+    for (work, spec) in [
+        ("changing", changing),
+        ("limits", limits(&agent, "lr1")),
+        ("service", service(&agent, "svc1")),
+    ] {
+        agent.applied(work, spec).await?;
+    }
+    counted.are(&agent, 3).await?;
+    let opened = agent.metric("muster_watches_opened_total", "").await?;
+
+    agent.change_settings(&settings(5))?;
+    let mut round = 0_u32;
+    eventually(LIMIT, "every watch to be replaced", || {
+        round += 1;
+        let (agent, value) = (&agent, json!({"data": {"v": round.to_string()}}));
+        async move {
+            agent.cm("cm1").merge(value).await?;
+            let more = agent.metric("muster_watches_opened_total", "").await? - opened;
+            ensure!(more > 2.5, "{more} watches opened");
+            Ok(())
+        }
+    })
+    .await?;
+    reports(&agent, "changing", &[string("v", &round.to_string())]).await?;
+    // The old requests are closed, also where the server looks.
+    counted.are(&agent, 3).await?;
+    ensure!(most.seen() <= 4, "{} watches at a time", most.seen());
+    ensure!(agent.metric("muster_watch_restarts_total", "").await? > 0.5);
+    agent
+        .cm("cm1")
+        .merge(json!({"data": {"v": "last"}}))
+        .await?;
+    reports(&agent, "changing", &[string("v", "last")]).await?;
+    let zone = json!({"metadata": {"labels": {"zone": "z1"}}});
+    agent.object("services", "svc1").merge(zone).await?;
+    reports(&agent, "service", &[string("zone", "z1")]).await?;
+    let missed = agent.metric("muster_watch_missed_total", "").await?;
+    ensure!(missed < 0.5, "{missed} changes missed");
     Ok(())
 }

@@ -374,6 +374,14 @@ async fn a_ready_work_gives_its_watch_back_if_it_is_told_to() {
 /// C145: a connection that is dead without either end knowing.
 #[actix::test]
 async fn a_watch_that_shows_nothing_any_more_is_found_out_and_replaced() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let missed = || {
+        let metrics = recorder.handle().render();
+        let mut lines = metrics.lines();
+        let line = lines.find_map(|line| line.strip_prefix("muster_watch_missed_total "));
+        line.map(ToOwned::to_owned)
+    };
     let world = world(|settings| settings.poll_interval = Duration::from_secs(60)).await;
     world.create_work("w", deployed("web")).await;
     at_rest(&world, "w").await;
@@ -387,8 +395,10 @@ async fn a_watch_that_shows_nothing_any_more_is_found_out_and_replaced() {
     world
         .work_within(Duration::from_secs(80), "w", |work| ready(work) == Some(2))
         .await;
+    assert_eq!(missed(), None);
     // The one after it knows that the watch has not.
     tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(missed().as_deref(), Some("1"));
     world.set_status(deploy("web"), replicas(3)).await;
     world
         .work_within(SOON, "w", |work| ready(work) == Some(3))
