@@ -1,6 +1,6 @@
 //! The objects that are measured.
 
-use muster_api::work::{FeedBackType, FeedbackRule, JsonPath};
+use muster_api::work::{FeedBackType, FeedbackRule, JsonPath, ManifestResourceMeta};
 use serde_json::{Value, json};
 
 /// The bench object: a Deployment of about 1 KB, two of its three replicas ready.
@@ -50,6 +50,32 @@ pub fn deployment_status(ready: i64) -> Value {
     })
 }
 
+/// The metadata under which a work reports a Deployment.
+pub fn deployment_meta(name: &str, namespace: &str) -> ManifestResourceMeta {
+    ManifestResourceMeta {
+        group: "apps".to_owned(),
+        version: "v1".to_owned(),
+        kind: "Deployment".to_owned(),
+        resource: "deployments".to_owned(),
+        name: name.to_owned(),
+        namespace: namespace.to_owned(),
+        ..ManifestResourceMeta::default()
+    }
+}
+
+/// Bytes of what an API server adds to an object: uid, version, generation, time.
+const ADDED: usize = 150;
+
+/// A Deployment of about so many bytes with its status, all of whose replicas are ready.
+pub fn deployment_of(name: &str, namespace: &str, bytes: usize) -> Value {
+    let mut object = manifest(name, namespace);
+    object["metadata"]["annotations"] = json!({"note": ""});
+    object["status"] = deployment_status(3);
+    let missing = bytes.saturating_sub(object.to_string().len() + ADDED);
+    object["metadata"]["annotations"]["note"] = json!("x".repeat(missing));
+    object
+}
+
 /// A ConfigMap.
 pub fn config_map(name: &str, namespace: &str) -> Value {
     json!({
@@ -92,6 +118,29 @@ pub fn work_spec_of(name: &str, namespace: &str, manifests: usize) -> Value {
                 "group": "apps", "resource": "deployments", "name": name, "namespace": namespace},
             "feedbackRules": feedback_rules(),
         }],
+    })
+}
+
+/// A work's spec with so many Deployments of some bytes each, all of them watched.
+pub fn watched_spec(names: &[String], namespace: &str, bytes: usize) -> Value {
+    let manifests = names.iter().map(|name| {
+        let mut manifest = deployment_of(name, namespace, bytes);
+        if let Some(fields) = manifest.as_object_mut() {
+            fields.remove("status");
+        }
+        manifest
+    });
+    let configs = names.iter().map(|name| {
+        json!({
+            "resourceIdentifier": {
+                "group": "apps", "resource": "deployments", "name": name, "namespace": namespace},
+            "feedbackRules": feedback_rules(),
+            "feedbackScrapeType": "Watch",
+        })
+    });
+    json!({
+        "workload": {"manifests": manifests.collect::<Vec<_>>()},
+        "manifestConfigs": configs.collect::<Vec<_>>(),
     })
 }
 
