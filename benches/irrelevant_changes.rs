@@ -31,8 +31,6 @@ use crate::support::watcher::{Kind, Watcher, object_name};
 const WORKS: usize = 100;
 const MANIFESTS: usize = 10;
 const OBJECTS: usize = WORKS * MANIFESTS;
-/// Bytes of an object.
-const BYTES: usize = 1_700;
 const NAMESPACE: &str = "default";
 /// So long that no poll falls into the bench: a work that is watched is polled as well.
 const NEVER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -148,7 +146,7 @@ impl World {
             let work = json!({
                 "apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
                 "metadata": {"name": format!("work-{work:03}")},
-                "spec": fixtures::watched_spec(&names, NAMESPACE, BYTES)});
+                "spec": fixtures::watched_spec(&names, NAMESPACE)});
             self.works
                 .create(&PostParams::default(), &serde_json::from_value(work)?)
                 .await?;
@@ -255,7 +253,7 @@ impl World {
 }
 
 fn params(asked: &Requests) -> Value {
-    json!({"objects": OBJECTS, "works": WORKS, "object_bytes": BYTES,
+    json!({"objects": OBJECTS, "works": WORKS, 
         "requests_in_window": asked.params()})
 }
 

@@ -63,17 +63,21 @@ pub fn deployment_meta(name: &str, namespace: &str) -> ManifestResourceMeta {
     }
 }
 
-/// Bytes of what an API server adds to an object: uid, version, generation, time.
-const ADDED: usize = 150;
-
-/// A Deployment of about so many bytes with its status, all of whose replicas are ready.
-pub fn deployment_of(name: &str, namespace: &str, bytes: usize) -> Value {
-    let mut object = manifest(name, namespace);
-    object["metadata"]["annotations"] = json!({"note": ""});
-    object["status"] = deployment_status(3);
-    let missing = bytes.saturating_sub(object.to_string().len() + ADDED);
-    object["metadata"]["annotations"]["note"] = json!("x".repeat(missing));
-    object
+/// A Deployment with little in it, all of whose replicas are ready. With what an API server adds,
+/// most of it managed fields, it has about 1.7 KB.
+pub fn small_deployment(name: &str, namespace: &str) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": 3, "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "server", "image": "registry.example.org/web:1"}]},
+            },
+        },
+        "status": deployment_status(3),
+    })
 }
 
 /// A ConfigMap.
@@ -121,10 +125,10 @@ pub fn work_spec_of(name: &str, namespace: &str, manifests: usize) -> Value {
     })
 }
 
-/// A work's spec with so many Deployments of some bytes each, all of them watched.
-pub fn watched_spec(names: &[String], namespace: &str, bytes: usize) -> Value {
+/// A work's spec with a small Deployment of each of these names, all of them watched.
+pub fn watched_spec(names: &[String], namespace: &str) -> Value {
     let manifests = names.iter().map(|name| {
-        let mut manifest = deployment_of(name, namespace, bytes);
+        let mut manifest = small_deployment(name, namespace);
         if let Some(fields) = manifest.as_object_mut() {
             fields.remove("status");
         }

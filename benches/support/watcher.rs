@@ -36,7 +36,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The known slowness of muster's watches: bytes for each object, and busy time for each report of
 /// an object, for every object that is watched.
 const BALLAST: usize = 8 << 10;
-const RECOUNT: Duration = Duration::from_nanos(100);
+const RECOUNT: Duration = if cfg!(debug_assertions) {
+    Duration::from_micros(1)
+} else {
+    Duration::from_nanos(100)
+};
 
 /// Who watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
