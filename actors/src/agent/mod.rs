@@ -51,6 +51,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod watched;
+mod watched_group;
 mod work;
 
 pub use access_watch::{AccessChanged, AccessWatch, AccessWatchState};
@@ -61,6 +62,8 @@ pub use manifest_work::{
 };
 pub use observer::Sighted;
 pub use settings::AgentSettings;
+#[doc(hidden)]
+pub use watched_group::WatchedGroup;
 pub use work::Work;
 
 use actix::Addr;
