@@ -33,14 +33,14 @@ impl WatchedGroup {
         meta: &ManifestResourceMeta,
         rules: &[FeedbackRule],
     ) {
-        let key = key_of(meta);
+        let key: Arc<str> = key_of(meta).into();
         let plans = Plans {
             feedback: Arc::new(FeedbackPlan::compile(rules)),
             ..Plans::default()
         };
         let limits = FeedbackLimits::default();
-        let begun = Watched::begin(watches, &self.inbox, meta, &key, plans, limits);
-        self.watched.insert(key.into(), begun);
+        let begun = Watched::begin(watches, &self.inbox, meta, Arc::clone(&key), plans, limits);
+        self.watched.insert(key, begun);
     }
 
     /// Shows an object in this state, in the place of a watch.
