@@ -130,55 +130,58 @@ impl RealApiServer {
     /// How many watches of `resource` (a plural, as in `configmaps`) are open now. The server
     /// itself watches many built-in types, so what counts is the difference.
     pub(crate) async fn open_watches(&self, resource: &str) -> Result<u64> {
-        self.metric(
-            "apiserver_longrunning_requests",
-            &[("resource", resource), ("verb", "WATCH")],
-        )
-        .await
+        self.open_watches_of_all(&[resource]).await
+    }
+
+    /// The same of several resources together, at one moment.
+    pub(crate) async fn open_watches_of_all(&self, resources: &[&str]) -> Result<u64> {
+        let metrics = self.metrics().await?;
+        let of_one = |resource: &&str| {
+            let labels = [("resource", *resource), ("verb", "WATCH")];
+            sum(&metrics, "apiserver_longrunning_requests", &labels)
+        };
+        resources.iter().map(of_one).sum()
     }
 
     /// How many requests with `verb` (as in `LIST`) were answered for `resource` since the
     /// server started. A watch counts when it ends.
     pub(crate) async fn requests(&self, verb: &str, resource: &str) -> Result<u64> {
-        self.metric(
-            "apiserver_request_total",
-            &[("resource", resource), ("verb", verb)],
-        )
-        .await
+        let labels = [("resource", resource), ("verb", verb)];
+        sum(&self.metrics().await?, "apiserver_request_total", &labels)
     }
 
-    /// The sum of a metric's series with these label values; 0 when there is none.
-    async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> Result<u64> {
-        let metrics = self
-            .cluster
-            .client()
-            .request_text(Request::get("/metrics").body(Vec::new())?)
-            .await?;
-        let wanted: Vec<String> = labels
-            .iter()
-            .map(|(label, value)| format!("{label}=\"{value}\""))
-            .collect();
-        let mut sum = 0;
-        for line in metrics.lines() {
-            let Some((series, value)) = line.rsplit_once(' ') else {
-                continue;
-            };
-            let Some((series_name, series_labels)) = series.split_once('{') else {
-                continue;
-            };
-            let series_labels: Vec<&str> = series_labels.trim_end_matches('}').split(',').collect();
-            if series_name == name
-                && wanted
-                    .iter()
-                    .all(|label| series_labels.contains(&label.as_str()))
-            {
-                sum += value
-                    .parse::<u64>()
-                    .with_context(|| format!("odd metric: {line}"))?;
-            }
-        }
-        Ok(sum)
+    async fn metrics(&self) -> Result<String> {
+        let request = Request::get("/metrics").body(Vec::new())?;
+        Ok(self.cluster.client().request_text(request).await?)
     }
+}
+
+/// The sum of a metric's series with these label values; 0 when there is none.
+fn sum(metrics: &str, name: &str, labels: &[(&str, &str)]) -> Result<u64> {
+    let wanted: Vec<String> = labels
+        .iter()
+        .map(|(label, value)| format!("{label}=\"{value}\""))
+        .collect();
+    let mut sum = 0;
+    for line in metrics.lines() {
+        let Some((series, value)) = line.rsplit_once(' ') else {
+            continue;
+        };
+        let Some((series_name, series_labels)) = series.split_once('{') else {
+            continue;
+        };
+        let series_labels: Vec<&str> = series_labels.trim_end_matches('}').split(',').collect();
+        if series_name == name
+            && wanted
+                .iter()
+                .all(|label| series_labels.contains(&label.as_str()))
+        {
+            sum += value
+                .parse::<u64>()
+                .with_context(|| format!("odd metric: {line}"))?;
+        }
+    }
+    Ok(sum)
 }
 
 /// Writes a kubeconfig (JSON is YAML) for the administrator of the server on `port`.

@@ -48,6 +48,10 @@ const COLLECT: Duration = Duration::from_millis(10);
 /// How long a watch may take to end; it only drops a request.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
+/// How long the API server may take to see that a request has been dropped: the connection is closed
+/// by a task of its own. Only then is the slot free.
+const LINGERS: Duration = Duration::from_millis(250);
+
 /// Pace of tries of a watch that is refused. A permission that is given is used within 30 s.
 const REFUSED: BackoffPolicy = BackoffPolicy {
     first: Duration::from_secs(2),
@@ -332,6 +336,7 @@ impl WatchSupervisor {
             let in_time = stop(&addr, STOP_LIMIT).await;
             drop(addr);
             closed.cancelled().await;
+            tokio::time::sleep(LINGERS).await;
             in_time
         };
         ctx.spawn(

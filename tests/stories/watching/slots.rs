@@ -106,11 +106,7 @@ async fn open(cluster: &OwnCluster) -> Result<u64> {
     let OwnCluster::Real(server) = cluster else {
         return Ok(0);
     };
-    let mut sum = 0;
-    for resource in TYPES {
-        sum += server.open_watches(resource).await?;
-    }
-    Ok(sum)
+    server.open_watches_of_all(&TYPES).await
 }
 
 fn limits(agent: &Agent, name: &str) -> serde_json::Value {
