@@ -52,6 +52,8 @@ pub struct Settings {
     pub clusters: Vec<Cluster>,
     /// How live values come back.
     pub feedback: Feedback,
+    /// How many watches live values may cost.
+    pub watch: Watch,
     /// What all agents of the process share.
     pub agent: Agent,
     /// Simulated clusters.
@@ -128,6 +130,19 @@ pub struct Feedback {
     pub coalesce: Duration,
     /// Whether lists and objects are reported, as JSON text.
     pub raw_json: bool,
+}
+
+/// How many watches live values may cost.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Watch {
+    /// Most watch requests of one agent that are open at its cluster for objects of works; with 0
+    /// all are polled.
+    pub max_watches: u32,
+    /// Objects of a type in one namespace from which on they share a watch.
+    pub widen_after: NonZeroU32,
+    /// Whether the objects of a work that is available, with no progress going on, are polled until
+    /// something changes.
+    pub stop_when_ready: bool,
 }
 
 /// What all agents of the process share.

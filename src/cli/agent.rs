@@ -434,6 +434,7 @@ mod tests {
             "--status-sync-interval=1m0s",
             "--status-sync-interval=10s",
             "--max-json-raw-length=512",
+            "--max-feedback-watch=3",
             "--workload-agent-workers=3",
             "--appliedmanifestwork-eviction-grace-period=1.5h",
             "--kube-api-qps=0.5",
@@ -460,6 +461,7 @@ mod tests {
         assert_eq!(settings.feedback.poll_interval, Duration::from_secs(10));
         assert_eq!(settings.feedback.max_json_raw_bytes.get(), 512);
         assert!(settings.feedback.raw_json);
+        assert_eq!(settings.watch.max_watches, 3);
         let agent = &settings.agent;
         assert_eq!(agent.workers.get(), 3);
         assert_eq!(agent.agent_id.as_deref(), Some("5b4f"));
@@ -520,7 +522,6 @@ mod tests {
     #[test]
     fn flags_without_meaning_are_told_and_change_nothing() {
         let (with, notes) = read(&[
-            "--max-feedback-watch=3",
             "--cloudevents-client-id=x",
             "--cloudevents-client-codecs=manifest,manifestbundle",
         ])
@@ -529,7 +530,6 @@ mod tests {
         assert_eq!(
             notes,
             [
-                "--max-feedback-watch has no effect: this version polls and opens no watches for feedback",
                 "--cloudevents-client-id has no effect: works come from the hub's API server, not as CloudEvents",
                 "--cloudevents-client-codecs has no effect: works come from the hub's API server, not as CloudEvents",
             ]
@@ -552,6 +552,7 @@ mod tests {
                 "--feature-gates=ManifestWorkReplicaSet=true,RawFeedbackJsonString,ExecutorValidatingCaches=2",
                 "--health-port=70000",
                 "--tls-min-version=VersionTLS11",
+                "--max-feedback-watch=-1",
                 "-v=loud",
             ]),
             [
@@ -567,6 +568,7 @@ mod tests {
                 "--kube-api-qps: agent.spoke_qps is \"0\", expected a number, such as 50 or 0.5, or -1 for no limit",
                 "--status-sync-interval: feedback.poll_interval is \"soon\", expected a duration of at least 100ms, such as \"60s\" or \"10m\"",
                 "--tls-min-version: telemetry.tls_min_version is \"VersionTLS11\", expected \"VersionTLS12\" or \"VersionTLS13\"",
+                "--max-feedback-watch: watch.max_watches is \"-1\", expected a whole number from 0 to 4294967295",
             ]
         );
         assert_eq!(

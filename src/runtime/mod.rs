@@ -36,6 +36,7 @@ use muster_actors::hub::{
 use muster_actors::lease::{LeaseDeps, LeaseHolder, Standing};
 use muster_actors::supervision::{Backoff, BackoffPolicy, Health, Io, Registry, stop};
 use muster_core::feedback::FeedbackLimits;
+use muster_core::watch_plan::WatchLimits;
 use muster_workclient::{Driver as WorkDriver, HubConfig, WorkClient};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -481,17 +482,70 @@ impl Runtime {
     }
 }
 
+fn whole(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
 fn agent_settings(settings: &Settings) -> AgentSettings {
     AgentSettings {
         poll_interval: settings.feedback.poll_interval,
         coalesce: settings.feedback.coalesce,
         feedback: FeedbackLimits {
             raw_json: settings.feedback.raw_json,
-            max_json_raw_bytes: usize::try_from(settings.feedback.max_json_raw_bytes.get())
-                .unwrap_or(usize::MAX),
+            max_json_raw_bytes: whole(settings.feedback.max_json_raw_bytes.get()),
         },
         workers: settings.agent.workers.get(),
         eviction_grace: settings.agent.eviction_grace,
-        ..AgentSettings::default()
+        watch: WatchLimits {
+            max_watches: whole(settings.watch.max_watches),
+            widen_after: whole(settings.watch.widen_after.get()),
+        },
+        stop_when_ready: settings.watch.stop_when_ready,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Sources;
+
+    #[test]
+    fn settings_of_an_agent_are_those_of_the_process() {
+        let defaults = Settings::load(&Sources::default()).unwrap();
+        assert_eq!(agent_settings(&defaults), AgentSettings::default());
+
+        let set = [
+            ("feedback.poll_interval", "7s"),
+            ("feedback.coalesce", "8ms"),
+            ("feedback.raw_json", "true"),
+            ("feedback.max_json_raw_bytes", "9"),
+            ("watch.max_watches", "0"),
+            ("watch.widen_after", "11"),
+            ("watch.stop_when_ready", "true"),
+            ("agent.workers", "12"),
+            ("agent.eviction_grace", "13s"),
+        ];
+        let sources = set
+            .iter()
+            .fold(Sources::default(), |sources, (key, value)| {
+                sources.with_flag(*key, *value)
+            });
+        let wanted = AgentSettings {
+            poll_interval: Duration::from_secs(7),
+            coalesce: Duration::from_millis(8),
+            feedback: FeedbackLimits {
+                raw_json: true,
+                max_json_raw_bytes: 9,
+            },
+            workers: 12,
+            eviction_grace: Duration::from_secs(13),
+            watch: WatchLimits {
+                max_watches: 0,
+                widen_after: 11,
+            },
+            stop_when_ready: true,
+        };
+        let settings = Settings::load(&sources).unwrap();
+        assert_eq!(agent_settings(&settings), wanted);
     }
 }

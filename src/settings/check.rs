@@ -20,6 +20,8 @@ pub(super) enum Expect {
     OneOf(&'static [&'static str]),
     /// At least one.
     Count,
+    /// None or more.
+    CountOrNone,
     Duration {
         least: Duration,
     },
@@ -53,6 +55,9 @@ const KEYS: &[(&str, Expect)] = &[
     ("feedback.max_json_raw_bytes", Expect::Count),
     ("feedback.coalesce", ANY_DURATION),
     ("feedback.raw_json", Expect::Boolean),
+    ("watch.max_watches", Expect::CountOrNone),
+    ("watch.widen_after", Expect::Count),
+    ("watch.stop_when_ready", Expect::Boolean),
     ("agent.workers", Expect::Count),
     ("agent.agent_id", Expect::Text),
     ("agent.eviction_grace", ANY_DURATION),
@@ -264,11 +269,8 @@ impl Expect {
                 matches!(value.kind, ValueKind::Boolean(_))
                     || matches!(spelled, Some("true" | "false"))
             }
-            Self::Count => match (&value.kind, spelled) {
-                (ValueKind::I64(number), _) => u32::try_from(*number).is_ok_and(|n| n > 0),
-                (_, Some(text)) => text.parse::<u32>().is_ok_and(|n| n > 0),
-                _ => false,
-            },
+            Self::Count => count(value, spelled).is_some_and(|number| number > 0),
+            Self::CountOrNone => count(value, spelled).is_some(),
             Self::Duration { least } => text
                 .and_then(duration::parse)
                 .is_some_and(|duration| duration >= least),
@@ -310,6 +312,7 @@ impl Expect {
                 quoted.join(" or ")
             }
             Self::Count => format!("a whole number from 1 to {}", u32::MAX),
+            Self::CountOrNone => format!("a whole number from 0 to {}", u32::MAX),
             Self::Duration { least } if least.is_zero() => {
                 "a duration, such as \"60s\" or \"10m\"".to_owned()
             }
@@ -320,6 +323,14 @@ impl Expect {
             Self::Texts => "a list of texts".to_owned(),
             Self::Labels => "a table of texts".to_owned(),
         }
+    }
+}
+
+fn count(value: &Value, spelled: Option<&str>) -> Option<u32> {
+    match (&value.kind, spelled) {
+        (ValueKind::I64(number), _) => u32::try_from(*number).ok(),
+        (_, Some(text)) => text.parse().ok(),
+        _ => None,
     }
 }
 

@@ -51,6 +51,11 @@ fn defaults_are_those_of_the_design() {
                 coalesce: Duration::from_millis(20),
                 raw_json: false,
             },
+            watch: Watch {
+                max_watches: 50,
+                widen_after: 2.try_into().unwrap(),
+                stop_when_ready: false,
+            },
             agent: Agent {
                 workers: 10.try_into().unwrap(),
                 agent_id: None,
@@ -321,6 +326,22 @@ fn numbers_too_large_and_polling_too_fast_are_refused() {
             "muster.toml:2: feedback.poll_interval is \"1ms\", expected a duration of at least 100ms, such as \"60s\" or \"10m\"",
             "muster.toml:3: feedback.max_json_raw_bytes is \"99999999999999999999\", expected a whole number from 1 to 4294967295",
             "muster.toml:5: agent.workers is 1.5, expected a whole number from 1 to 4294967295",
+        ]
+    );
+}
+
+#[test]
+fn a_cap_of_no_watches_is_a_cap() {
+    let (_directory, sources) = file("[watch]\nmax_watches = 0\n");
+    assert_eq!(Settings::load(&sources).unwrap().watch.max_watches, 0);
+    let sources = sources.with_environment([("MUSTER__WATCH__MAX_WATCHES", "0")]);
+    assert_eq!(Settings::load(&sources).unwrap().watch.max_watches, 0);
+    assert_eq!(
+        problems("[watch]\nmax_watches = -1\nwiden_after = 0\nstop_when_ready = 0\n"),
+        [
+            "muster.toml:2: watch.max_watches is -1, expected a whole number from 0 to 4294967295",
+            "muster.toml:3: watch.widen_after is 0, expected a whole number from 1 to 4294967295",
+            "muster.toml:4: watch.stop_when_ready is 0, expected true or false",
         ]
     );
 }
