@@ -24,12 +24,13 @@ mod duration;
 mod layers;
 mod list;
 mod problem;
+mod running;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use config::{Config, Value, ValueKind};
@@ -39,6 +40,7 @@ pub(crate) use cluster::check_name;
 pub use cluster::{Cluster, ClusterAccess};
 pub use duration::parse as parse_duration;
 pub use problem::{Problem, SettingsError};
+pub use running::{Changes, Running};
 
 /// Settings of a process.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -258,6 +260,11 @@ impl Sources {
             Some(file) => sources.with_file(file),
             None => sources,
         }
+    }
+
+    /// The settings file, if there is one.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
     }
 
     /// Reads a TOML file.

@@ -8,7 +8,6 @@ use clap::Args;
 
 use super::flags::{Meaning, OcmFlags};
 use super::{ConfigArgs, commands};
-use crate::exit::{MISUSED, fail};
 use crate::runtime::Roles;
 use crate::settings::{
     Cluster, ClusterAccess, Driver, Problem, Settings, SettingsError, Sources, check_name,
@@ -245,10 +244,8 @@ impl AgentArgs {
     }
 
     pub(super) fn run(&self) -> ExitCode {
-        match self.settings() {
-            Ok((settings, notes)) => commands::serve_with(settings, Roles::Agents, &notes),
-            Err(error) => fail(MISUSED, &error),
-        }
+        let sources = self.config.sources();
+        commands::serve_with(&sources, || self.settings(), Roles::Agents)
     }
 }
 

@@ -2,20 +2,19 @@
 
 use std::process::ExitCode;
 
+use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use super::CrdSet;
 use crate::exit::{FAILED, MISUSED, fail};
-use crate::runtime::{Roles, Runtime, WorkError};
-use crate::settings::{Settings, Sources, effective};
+use crate::runtime::{Hangups, Reloader, Roles, Runtime, SettingsFile, WorkError};
+use crate::settings::{Running, Settings, SettingsError, Sources, effective};
 use crate::{runtime, telemetry};
 
 /// Runs `roles` until a signal asks to stop.
 pub(super) fn serve(sources: &Sources, roles: Roles) -> ExitCode {
-    match Settings::load(sources) {
-        Ok(settings) => serve_with(settings, roles, &[]),
-        Err(error) => fail(MISUSED, &error),
-    }
+    let load = || Settings::load(sources).map(|settings| (settings, Vec::new()));
+    serve_with(sources, load, roles)
 }
 
 /// Why a process ends.
@@ -28,8 +27,17 @@ enum End {
     Failed(WorkError),
 }
 
-/// [`serve`] with settings that flags completed, and what the log should tell first.
-pub(super) fn serve_with(settings: Settings, roles: Roles, notes: &[String]) -> ExitCode {
+/// [`serve`] with settings that flags complete, and what the log should tell first.
+pub(super) fn serve_with(
+    sources: &Sources,
+    load: impl Fn() -> Result<(Settings, Vec<String>), SettingsError>,
+    roles: Roles,
+) -> ExitCode {
+    let file = SettingsFile::new(sources.file());
+    let (settings, notes) = match load() {
+        Ok(loaded) => loaded,
+        Err(error) => return fail(MISUSED, &error),
+    };
     let telemetry = match telemetry::init(&settings.telemetry) {
         Ok(telemetry) => telemetry,
         Err(error) => return fail(FAILED, &error),
@@ -39,16 +47,30 @@ pub(super) fn serve_with(settings: Settings, roles: Roles, notes: &[String]) -> 
     }
     runtime::block_on(async move {
         let stop = runtime::stop_signal();
+        let mut hangups = Hangups::take_over();
         let changed = runtime::change_of(&settings.agent.terminate_on_files);
-        let mut running = match Runtime::start(&settings, roles, Some(telemetry)).await {
+        let mut running = match Runtime::start(&settings, roles, Some(telemetry.clone())).await {
             Ok(running) => running,
             Err(error) => return fail(FAILED, &error),
         };
         info!(?roles, "muster is up");
+        let (newest, newer) = watch::channel(settings.clone());
+        let before = Running::new(settings.clone(), roles.hub());
+        let mut reloader = Reloader::new(file, before, || load().map(|(settings, _)| settings));
+        let reload = async {
+            loop {
+                let settings = reloader.changed(&mut hangups).await;
+                if let Err(error) = telemetry.set_log_level(&settings.telemetry.log_level) {
+                    warn!(%error, "the log goes on as before");
+                }
+                newest.send_replace(settings);
+            }
+        };
         let end = tokio::select! {
             signal = stop => End::Signal(signal),
             file = changed => End::Changed(file),
-            error = running.work() => End::Failed(error),
+            error = running.work(newer) => End::Failed(error),
+            never = reload => never,
         };
         match &end {
             End::Signal(signal) => info!(signal, "stopping"),

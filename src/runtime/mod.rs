@@ -20,8 +20,10 @@ mod files;
 mod hub;
 mod lease;
 mod process;
+mod reload;
 mod throttle;
 
+use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +31,7 @@ use std::time::Duration;
 use actix::Addr;
 use kube::Client;
 use kube::config::Kubeconfig;
-use muster_actors::agent::{self, AgentDeps, AgentSettings, ClusterAgent};
+use muster_actors::agent::{self, AgentDeps, AgentSettings, ChangeSettings, ClusterAgent};
 use muster_actors::hub::{
     FinishedWorks, HubDeps, HubSettings, PlacementResolver, ReplicaSets, register_cluster,
 };
@@ -47,6 +49,7 @@ pub use cluster::{ClusterError, SimulatedCluster};
 pub use files::change_of;
 pub use hub::HubError;
 pub use process::{block_on, kubeconfig_file, stop_signal, temporary_kubeconfig};
+pub use reload::{Hangups, Reloader, SettingsFile};
 
 use crate::http::{self, Probes};
 use crate::settings::{Driver, HubApi, Settings};
@@ -72,7 +75,8 @@ pub enum Roles {
 }
 
 impl Roles {
-    const fn hub(self) -> bool {
+    /// Whether a hub is among them.
+    pub const fn hub(self) -> bool {
         matches!(self, Self::HubAndAgents | Self::Hub)
     }
 
@@ -128,8 +132,8 @@ pub enum WorkError {
 struct Lease {
     holder: Addr<LeaseHolder>,
     standing: watch::Receiver<Standing>,
-    /// What starts when the lease is taken.
-    waiting: Option<(Settings, Io)>,
+    /// Where the agents run that start when the lease is taken.
+    waiting: Option<Io>,
 }
 
 /// A running process.
@@ -253,7 +257,7 @@ impl Runtime {
                 self.lease = Some(Lease {
                     holder,
                     standing,
-                    waiting: Some((settings.clone(), io)),
+                    waiting: Some(io),
                 });
                 return Ok(());
             }
@@ -264,31 +268,26 @@ impl Runtime {
         Ok(())
     }
 
-    /// Does what waits for the lease, and gives why the process must end. Without a lease nothing
-    /// waits, and this never ends.
-    pub async fn work(&mut self) -> WorkError {
-        let Some(lease) = &mut self.lease else {
-            return std::future::pending().await;
-        };
-        let mut standing = lease.standing.clone();
-        let gone = || Standing::Lost("the holder of the lease has ended".to_owned());
-        let turn = standing.wait_for(|standing| *standing != Standing::Waiting);
-        let turn = turn
-            .await
-            .map_or_else(|_| gone(), |standing| standing.clone());
-        if turn == Standing::Leading
-            && let Some((settings, io)) = lease.waiting.take()
-            && let Err(error) = self.start_agents(&settings, &io).await
-        {
-            return error.into();
+    /// Does what waits for the lease, brings changed settings to the agents, and gives why the
+    /// process must end. Without a lease it does not end.
+    pub async fn work(&mut self, mut settings: watch::Receiver<Settings>) -> WorkError {
+        if let Some(lease) = &mut self.lease {
+            let waiting = |standing: &Standing| *standing == Standing::Waiting;
+            let turn = next(&mut lease.standing, |standing| !waiting(standing)).await;
+            if turn == Standing::Leading
+                && let Some(io) = lease.waiting.take()
+            {
+                // Those of now, which may have changed since the process began to wait.
+                let settings = settings.borrow_and_update().clone();
+                if let Err(error) = self.start_agents(&settings, &io).await {
+                    return error.into();
+                }
+            }
         }
-        let lost = standing.wait_for(|standing| matches!(standing, Standing::Lost(_)));
-        match lost
-            .await
-            .map_or_else(|_| gone(), |standing| standing.clone())
-        {
-            Standing::Lost(why) => WorkError::Lost(why),
-            Standing::Waiting | Standing::Leading => std::future::pending().await,
+        let (agents, lease) = (&self.agents, &mut self.lease);
+        tokio::select! {
+            why = lost(lease) => WorkError::Lost(why),
+            never = follow(agents, settings) => match never {},
         }
     }
 
@@ -480,6 +479,48 @@ impl Runtime {
         }
         left
     }
+}
+
+/// Waits for a standing. A holder that has ended holds nothing.
+async fn next(
+    standing: &mut watch::Receiver<Standing>,
+    wanted: impl FnMut(&Standing) -> bool,
+) -> Standing {
+    let next = standing.wait_for(wanted).await;
+    next.map_or_else(
+        |_| Standing::Lost("the holder of the lease has ended".to_owned()),
+        |standing| standing.clone(),
+    )
+}
+
+/// Waits until the lease is lost; for ever without one.
+async fn lost(lease: &mut Option<Lease>) -> String {
+    if let Some(lease) = lease
+        && let Standing::Lost(why) = next(&mut lease.standing, |standing| {
+            matches!(standing, Standing::Lost(_))
+        })
+        .await
+    {
+        return why;
+    }
+    std::future::pending().await
+}
+
+/// Brings each change of the settings to every agent.
+async fn follow(
+    agents: &[Addr<ClusterAgent>],
+    mut settings: watch::Receiver<Settings>,
+) -> Infallible {
+    while settings.changed().await.is_ok() {
+        let changed = agent_settings(&settings.borrow_and_update());
+        // Waits for room, since no later message would make up for this one. An agent that has
+        // ended needs none.
+        let told = agents
+            .iter()
+            .map(|agent| agent.send(ChangeSettings(changed.clone())));
+        futures::future::join_all(told).await;
+    }
+    std::future::pending().await
 }
 
 fn whole(number: u32) -> usize {
