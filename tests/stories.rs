@@ -39,6 +39,7 @@ mod stories {
     pub(crate) mod demo;
     pub(crate) mod kubectl;
     pub(crate) mod parts;
+    pub(crate) mod reload;
     pub(crate) mod rollout;
     pub(crate) mod strategies;
 }
@@ -53,6 +54,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::demo::stories(),
         stories::kubectl::stories(),
         stories::parts::stories(),
+        stories::reload::stories(),
         stories::rollout::stories(),
         stories::strategies::stories(),
     ];

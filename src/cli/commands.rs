@@ -54,7 +54,7 @@ pub(super) fn serve_with(
             Err(error) => return fail(FAILED, &error),
         };
         info!(?roles, "muster is up");
-        let (newest, newer) = watch::channel(settings.clone());
+        let (newest, settings_now) = watch::channel(settings.clone());
         let before = Running::new(settings.clone(), roles.hub());
         let mut reloader = Reloader::new(file, before, || load().map(|(settings, _)| settings));
         let reload = async {
@@ -69,7 +69,7 @@ pub(super) fn serve_with(
         let end = tokio::select! {
             signal = stop => End::Signal(signal),
             file = changed => End::Changed(file),
-            error = running.work(newer) => End::Failed(error),
+            error = running.work(settings_now) => End::Failed(error),
             never = reload => never,
         };
         match &end {

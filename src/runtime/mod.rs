@@ -272,8 +272,8 @@ impl Runtime {
     /// process must end. Without a lease it does not end.
     pub async fn work(&mut self, mut settings: watch::Receiver<Settings>) -> WorkError {
         if let Some(lease) = &mut self.lease {
-            let waiting = |standing: &Standing| *standing == Standing::Waiting;
-            let turn = next(&mut lease.standing, |standing| !waiting(standing)).await;
+            let decided = |standing: &Standing| *standing != Standing::Waiting;
+            let turn = next(&mut lease.standing, decided).await;
             if turn == Standing::Leading
                 && let Some(io) = lease.waiting.take()
             {
@@ -495,11 +495,9 @@ async fn next(
 
 /// Waits until the lease is lost; for ever without one.
 async fn lost(lease: &mut Option<Lease>) -> String {
+    let lost = |standing: &Standing| matches!(standing, Standing::Lost(_));
     if let Some(lease) = lease
-        && let Standing::Lost(why) = next(&mut lease.standing, |standing| {
-            matches!(standing, Standing::Lost(_))
-        })
-        .await
+        && let Standing::Lost(why) = next(&mut lease.standing, lost).await
     {
         return why;
     }
@@ -511,16 +509,22 @@ async fn follow(
     agents: &[Addr<ClusterAgent>],
     mut settings: watch::Receiver<Settings>,
 ) -> Infallible {
-    while settings.changed().await.is_ok() {
-        let changed = agent_settings(&settings.borrow_and_update());
+    let mut changed = settings.changed().await;
+    while changed.is_ok() {
+        let new = agent_settings(&settings.borrow_and_update());
         // Waits for room, since no later message would make up for this one. An agent that has
         // ended needs none.
         let told = agents
             .iter()
-            .map(|agent| agent.send(ChangeSettings(changed.clone())));
-        futures::future::join_all(told).await;
+            .map(|agent| agent.send(ChangeSettings(new.clone())));
+        let told = futures::future::join_all(told);
+        // Newer settings do not wait for an agent that is slow to take these: they replace them.
+        changed = tokio::select! {
+            _ = told => settings.changed().await,
+            newer = settings.changed() => newer,
+        };
     }
-    std::future::pending().await
+    std::future::pending().await // nobody changes settings any more
 }
 
 fn whole(number: u32) -> usize {

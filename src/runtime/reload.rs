@@ -168,7 +168,7 @@ impl<L: Fn() -> Result<Settings, SettingsError>> Reloader<L> {
             Err(error) => {
                 counter!(RELOADS, "result" => "failed").increment(1);
                 if self.told.as_ref() != Some(&self.file.taken) {
-                    error!(error, "the settings stay as they are");
+                    error!(%error, "the settings stay as they are");
                     self.told = Some(self.file.taken.clone());
                 }
                 return false;
@@ -239,7 +239,8 @@ mod tests {
         struct Lines(Arc<Mutex<Vec<u8>>>);
         impl Write for Lines {
             fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-                self.0.lock().unwrap().write(bytes)
+                let mut lines = self.0.lock().map_err(|_| std::io::ErrorKind::Other)?;
+                lines.write(bytes)
             }
             fn flush(&mut self) -> std::io::Result<()> {
                 Ok(())
