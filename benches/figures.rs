@@ -4,7 +4,9 @@
 
 mod api_server;
 mod feedback;
+mod feedback_latency;
 mod idle_agent;
+mod irrelevant_changes;
 mod mailbox;
 mod real_agent;
 mod status_event;
@@ -18,6 +20,7 @@ mod support;
     reason = "made for the stories; a bench needs the servers alone"
 )]
 mod tests_support;
+mod watched_objects;
 mod work_status;
 
 use anyhow::{Result, bail};
@@ -28,7 +31,9 @@ fn main() -> Result<()> {
     match bench.as_deref() {
         Some("api_server") => api_server::run(),
         Some("feedback") => feedback::run(),
+        Some("feedback_latency") => feedback_latency::run(),
         Some("idle_agent") => idle_agent::run(),
+        Some("irrelevant_changes") => irrelevant_changes::run(),
         Some("mailbox") => mailbox::run(),
         Some("real_agent") => real_agent::run(),
         Some("status_event") => {
@@ -36,9 +41,11 @@ fn main() -> Result<()> {
             Ok(())
         }
         Some("status_latency") => status_latency::run(),
+        Some("watched_objects") => watched_objects::run(),
         Some("work_status") => work_status::run(),
-        // What benches of agents start.
+        // What benches start as processes of their own.
         Some(support::agent::ARGUMENT) => support::agent::run(),
+        Some(support::watcher::ARGUMENT) => support::watcher::run(),
         other => bail!("no bench {other:?}; benches/run --list tells which there are"),
     }
 }

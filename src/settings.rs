@@ -54,7 +54,7 @@ pub struct Settings {
     pub clusters: Vec<Cluster>,
     /// How live values come back.
     pub feedback: Feedback,
-    /// How many watches live values may cost.
+    /// Watches of objects whose values come back.
     pub watch: Watch,
     /// What all agents of the process share.
     pub agent: Agent,
@@ -134,16 +134,14 @@ pub struct Feedback {
     pub raw_json: bool,
 }
 
-/// How many watches live values may cost.
+/// Watches of objects whose values come back.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Watch {
-    /// Most watch requests of one agent that are open at its cluster for objects of works; with 0
-    /// all are polled.
+    /// Most watch requests that an agent has open for them; 0 polls everything.
     pub max_watches: u32,
-    /// Objects of a type in one namespace from which on they share a watch.
+    /// Objects of one type in one namespace from which on they share a watch.
     pub widen_after: NonZeroU32,
-    /// Whether the objects of a work that is available, with no progress going on, are polled until
-    /// something changes.
+    /// Whether works that are ready give their watches back.
     pub stop_when_ready: bool,
 }
 
@@ -262,11 +260,6 @@ impl Sources {
         }
     }
 
-    /// The settings file, if there is one.
-    pub fn file(&self) -> Option<&Path> {
-        self.file.as_deref()
-    }
-
     /// Reads a TOML file.
     #[must_use]
     pub fn with_file(mut self, file: impl Into<PathBuf>) -> Self {
@@ -323,6 +316,13 @@ pub struct Effective {
     pub value: Option<String>,
     /// Where the value comes from: `default`, `<file>:<line>`, a variable, or the command line.
     pub origin: String,
+}
+
+impl Sources {
+    /// The file that is read, if any.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
 }
 
 impl Settings {

@@ -42,6 +42,7 @@ mod stories {
     pub(crate) mod reload;
     pub(crate) mod rollout;
     pub(crate) mod strategies;
+    pub(crate) mod watching;
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -57,6 +58,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::reload::stories(),
         stories::rollout::stories(),
         stories::strategies::stories(),
+        stories::watching::stories(),
     ];
     support::run(subjects.into_iter().flatten().collect())
 }

@@ -14,8 +14,9 @@
 //!  │   │ decisions  ▼            │ TellAgain              │   │ ManifestWork ─── one pass at a time,   │
 //!  │   ▼          ReplicaSet- ───┘       │                │   │ (1 per work)     on the worker threads │
 //!  │ hub API      Aggregator ────────────┘                │   │                           │            │
-//!  │              (1 per replica set)                     │   │                           ▼            │
-//!  │                                                      │   │                       spoke API        │
+//!  │              (1 per replica set)                     │   │   ▲ what changed          ▼            │
+//!  │                                                      │   │ WatchedResource ◄───  spoke API        │
+//!  │                                                      │   │ (1 per open watch) ◄─ WatchSupervisor  │
 //!  └──────────────────────────────────────────────────────┘   └────────────────────────────────────────┘
 //! ```
 //!
@@ -29,7 +30,9 @@
 //! | [`ReplicaSetAggregator`](hub::ReplicaSetAggregator) | ManifestWorkReplicaSet | `ReplicaSets` | wanted and existing works, counters, feedback sums | `Fact` | creates, patches, deletes works; the set's finalizer and status |
 //! | [`FinishedWorks`](hub::FinishedWorks) | hub | the runtime | which finished works wait for their end | one watch, its timer | deletions of works |
 //! | [`ClusterAgent`](agent::ClusterAgent) | managed cluster | the runtime | which works there are | one watch, [`ChangeSettings`](agent::ChangeSettings) | [`WorkChanged`](agent::WorkChanged), [`SettingsChanged`](agent::SettingsChanged) |
-//! | [`ManifestWork`](agent::ManifestWork) | work on a cluster | `ClusterAgent` | when to look at the work, what it remembers between two looks | `WorkChanged`, `SettingsChanged`, its timers | objects and the record on the cluster; finalizer and status of the work |
+//! | [`ManifestWork`](agent::ManifestWork) | work on a cluster | `ClusterAgent` | when to look at the work, what it remembers between two looks | `WorkChanged`, `SettingsChanged`, [`Sighted`](agent::Sighted), its timers | objects and the record on the cluster; finalizer and status of the work |
+//! | [`WatchSupervisor`](watch::WatchSupervisor) | managed cluster | `ClusterAgent` | which watches there are, under the cap | subscriptions, [`ChangeLimits`](watch::ChangeLimits), [`RestartWatches`](watch::RestartWatches), [`WatchNews`](watch::WatchNews) | starts and stops of watches |
+//! | [`WatchedResource`](watch::WatchedResource) | open watch | `WatchSupervisor` | one watch request | the watch | states of objects to their subscribers; `WatchNews` |
 //! | [`LeaseHolder`](lease::LeaseHolder) | process that must be the only one | the runtime | whether the lease is held, and until when | its timers | the Lease; [`Standing`](lease::Standing) to whoever follows it |
 //!
 //! Every actor also hears [`Snapshot`](supervision::Snapshot), which `/debug/actors` asks, and
@@ -42,6 +45,7 @@
 //! |---|---|
 //! | [`supervision`] | restart after a panic with the same mailbox, bounded mail, ordered stop, requests on worker threads, liveness for readiness |
 //! | [`watching`] | a Kubernetes watch as a bounded stream of messages |
+//! | [`watch`] | watches of objects on a cluster, shared by those who subscribe to an object |
 //!
 //! What is decided (which works, which writes, what a status says) is decided by pure functions of
 //! `muster-core`; an actor keeps the state, asks them, and carries out the answer.

@@ -5,9 +5,11 @@
 //! channel, so that a slow actor slows the watch and nothing else.
 
 use std::fmt::Debug;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt};
+use futures::{FutureExt, Stream, StreamExt};
+use kube::core::Status;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher;
 use kube::{Api, Resource};
@@ -15,9 +17,9 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use tracing::warn;
+use tracing::{error, warn};
 
-use crate::supervision::{Io, StreamHealth};
+use crate::supervision::{Io, StreamHealth, panic_text};
 
 /// Events that may wait between the watch and its actor. A list comes in pages of 500; two pages
 /// keep the decoder busy while the actor works through one.
@@ -27,6 +29,9 @@ const BUFFER: usize = 1_000;
 /// nothing when it opens one, and a quiet stream has no event that would. One that cannot be opened
 /// fails sooner than this.
 const SILENCE: Duration = Duration::from_secs(5);
+
+/// Pause after a panic: most likely the same object is there again.
+const AFTER_PANIC: Duration = Duration::from_secs(1);
 
 /// One step of a watch, with objects reduced to `T`.
 #[derive(Debug)]
@@ -47,7 +52,8 @@ pub enum Seen<T> {
 ///
 /// `reduce` runs on a worker thread, in order. Errors are reported to `health` and retried with
 /// client-go's back-off; every restart lists again, so that deletions in a gap show up between
-/// [`Seen::Listing`] and [`Seen::Listed`].
+/// [`Seen::Listing`] and [`Seen::Listed`]. An object that makes `reduce` panic costs a restart of
+/// the watch, like an error.
 pub fn watch<K, T>(
     io: &Io,
     api: Api<K>,
@@ -72,7 +78,8 @@ where
 }
 
 /// Like [`watch`], for a watch of which most events concern nobody: `pick` sees every step on a
-/// worker thread and says what the actor is to hear of. Failures that it picks are its own to log.
+/// worker thread and says what the actor is to hear of. Failures that it picks are the actor's to
+/// tell: they are neither logged nor reported to `health`.
 pub fn watch_some<K, T>(
     io: &Io,
     api: Api<K>,
@@ -86,56 +93,26 @@ where
 {
     let (events, receiver) = mpsc::channel(BUFFER);
     let task = io.run(async move {
-        let mut watch = std::pin::pin!(watcher(api, config));
-        let mut backoff = watcher::DefaultBackoff::default();
-        let mut failed = false;
         loop {
-            let event = if failed {
-                let Ok(event) = timeout(SILENCE, watch.next()).await else {
-                    health.alive();
-                    failed = false;
-                    continue;
-                };
-                event
-            } else {
-                watch.next().await
-            };
-            let Some(event) = event else { return };
-            let (picked, pause) = match event {
-                Ok(event) => {
-                    // A list under way proves nothing yet; its end and every later event do.
-                    if !matches!(event, watcher::Event::Init | watcher::Event::InitApply(_)) {
-                        health.alive();
-                        backoff.reset();
-                        failed = false;
-                    }
-                    (pick(Ok(event)), None)
-                }
-                Err(error) => {
-                    let text = told(&error);
-                    let picked = pick(Err(&error));
-                    if picked.is_none() {
-                        warn!(
-                            stream = health.name(),
-                            error = text,
-                            "watch failed, retrying"
-                        );
-                    }
-                    metrics::counter!("muster_watch_errors_total").increment(1);
-                    health.failing(text);
-                    failed = true;
-                    // It never runs out.
-                    (picked, Some(backoff.next().unwrap_or(SILENCE)))
-                }
-            };
-            if let Some(picked) = picked
-                && events.send(picked).await.is_err()
-            {
+            let follow = follow(&api, &config, &health, &mut pick, &events);
+            let Err(panic) = AssertUnwindSafe(follow).catch_unwind().await else {
                 return; // the actor is gone
+            };
+            let panic = panic_text(panic.as_ref());
+            error!(
+                stream = health.name(),
+                panic, "watch panicked, watching anew"
+            );
+            metrics::counter!("muster_watch_errors_total").increment(1);
+            health.failing(format_args!("panicked: {panic}"));
+            // From here on the actor knows of a gap, as before any list.
+            let gap = AssertUnwindSafe(|| pick(Ok(watcher::Event::Init)));
+            if let Ok(Some(gap)) = std::panic::catch_unwind(gap)
+                && events.send(gap).await.is_err()
+            {
+                return;
             }
-            if let Some(pause) = pause {
-                sleep(pause).await;
-            }
+            sleep(AFTER_PANIC).await;
         }
     });
     Watching {
@@ -144,19 +121,83 @@ where
     }
 }
 
-/// The code of the API server's answer that ended a watch; `None` if there was no answer.
-pub fn code_of(error: &watcher::Error) -> Option<u16> {
+/// Watches until the actor is gone.
+async fn follow<K, T>(
+    api: &Api<K>,
+    config: &watcher::Config,
+    health: &StreamHealth,
+    pick: &mut impl FnMut(Result<watcher::Event<K>, &watcher::Error>) -> Option<T>,
+    events: &mpsc::Sender<T>,
+) where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let mut watch = std::pin::pin!(watcher(api.clone(), config.clone()));
+    let mut backoff = watcher::DefaultBackoff::default();
+    let mut failed = false;
+    loop {
+        let event = if failed {
+            let Ok(event) = timeout(SILENCE, watch.next()).await else {
+                health.alive();
+                failed = false;
+                continue;
+            };
+            event
+        } else {
+            watch.next().await
+        };
+        // It never ends.
+        let Some(event) = event else { return };
+        let (picked, pause) = match event {
+            Ok(event) => {
+                // A list under way proves nothing yet; its end and every later event do.
+                if !matches!(event, watcher::Event::Init | watcher::Event::InitApply(_)) {
+                    health.alive();
+                    backoff.reset();
+                    failed = false;
+                }
+                (pick(Ok(event)), None)
+            }
+            Err(error) => {
+                let text = told(&error);
+                let picked = pick(Err(&error));
+                metrics::counter!("muster_watch_errors_total").increment(1);
+                if picked.is_none() {
+                    warn!(
+                        stream = health.name(),
+                        error = text,
+                        "watch failed, retrying"
+                    );
+                    health.failing(text);
+                }
+                failed = true;
+                // It never runs out.
+                (picked, Some(backoff.next().unwrap_or(SILENCE)))
+            }
+        };
+        if let Some(picked) = picked
+            && events.send(picked).await.is_err()
+        {
+            return;
+        }
+        if let Some(pause) = pause {
+            sleep(pause).await;
+        }
+    }
+}
+
+/// The API server's answer that ended a watch; `None` if there was none.
+pub fn answer_of(error: &watcher::Error) -> Option<&Status> {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(kube::Error::Api(status))
         | watcher::Error::WatchFailed(kube::Error::Api(status))
-        | watcher::Error::WatchError(status) => Some(status.code),
+        | watcher::Error::WatchError(status) => Some(status),
         _ => None,
     }
 }
 
 /// The error with its first cause: "client error (Connect)" alone leaves open what is wrong.
-pub fn told(error: &watcher::Error) -> String {
+fn told(error: &watcher::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(source) = cause.source() {
         cause = source;
@@ -183,5 +224,81 @@ impl<T> Stream for Watching<T> {
         cx: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Self::Item>> {
         self.receiver.poll_next_unpin(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::api::{ObjectMeta, PostParams};
+    use muster_apiserver::{ApiServer, Storage};
+
+    use super::*;
+    use crate::supervision::Health;
+
+    async fn create(client: &kube::Client, name: &str) {
+        let api: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+        let object = ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                ..ObjectMeta::default()
+            },
+            ..ConfigMap::default()
+        };
+        api.create(&PostParams::default(), &object).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_makes_the_reader_panic_costs_a_new_list() {
+        let server = ApiServer::builder()
+            .storage(Storage::Memory)
+            .build()
+            .await
+            .unwrap();
+        let client = server.client();
+        let (health, mut panics) = (Health::new(), 2);
+        let mut seen = watch(
+            &Io::current(),
+            Api::<ConfigMap>::namespaced(client.clone(), "default"),
+            watcher::Config::default(),
+            health.stream("maps"),
+            move |object| {
+                let name = object.metadata.name.unwrap_or_default();
+                if name == "bad" && panics > 0 {
+                    panics -= 1;
+                    panic!("asked to");
+                }
+                name
+            },
+        );
+        loop {
+            match seen.next().await.unwrap() {
+                Seen::Listed => break,
+                Seen::Listing | Seen::Item(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(health.not_ready().is_empty());
+        create(&client, "bad").await;
+        // A gap, at once; after the pause another list, which panics again; then one with it.
+        assert!(matches!(seen.next().await, Some(Seen::Listing)));
+        let reasons = health.not_ready();
+        assert!(
+            reasons[0].starts_with("maps: panicked: asked to"),
+            "{reasons:?}"
+        );
+        let mut listings = 0;
+        let listed = loop {
+            match seen.next().await.unwrap() {
+                Seen::Listing => listings += 1,
+                Seen::Item(name) => break name,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!((listings, &*listed), (3, "bad"));
+        assert!(matches!(seen.next().await, Some(Seen::Listed)));
+        assert!(health.not_ready().is_empty());
+        create(&client, "good").await;
+        assert!(matches!(seen.next().await, Some(Seen::Changed(name)) if name == "good"));
     }
 }

@@ -1,8 +1,6 @@
-//! An agent (ClusterAgent and its works, polling) in a process of its own: this program, started
-//! again. Only the agent counts there, not the servers and not who measures.
+//! An agent (ClusterAgent and its works) in a process of its own. Only the agent counts there, not the servers and not who measures.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -13,14 +11,11 @@ use kube::{Api, Client, ResourceExt};
 use muster_actors::agent::{self, AgentDeps, AgentSettings, ChangeSettings};
 use muster_actors::supervision::{Health, Io, Registry};
 use muster_api::work::ManifestWork;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::sleep;
 
-use super::{machine, servers, slow};
+use super::process::{self, Process, Usage};
+use super::{servers, slow};
 
 /// The agent's cluster.
 pub const CLUSTER: &str = "c1";
@@ -30,20 +25,17 @@ pub const ARGUMENT: &str = "agent";
 /// Names of the kubeconfigs in the folder that an agent is started with.
 pub const KUBECONFIGS: [&str; 2] = ["hub", "spoke"];
 
+/// What actors count that the agent is asked for: looks at a work, and states of wanted objects that
+/// a watch has shown.
+const LOOKS: &str = "passes";
+const SIGHTINGS: &str = "wanted";
+const COUNTS: [&str; 2] = [LOOKS, SIGHTINGS];
+
 /// How long a busy work may take to say how often it was looked at.
 const REPORT_LIMIT: Duration = Duration::from_secs(5);
 
-/// What the agent's process tells of itself.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Usage {
-    /// Resident memory.
-    pub resident_kib: u64,
-    /// CPU time since its start.
-    pub cpu_nanos: u64,
-}
-
-/// Runs the agent: `agent FOLDER POLL_MILLISECONDS`. Obeys `poll MILLISECONDS`, `usage` and `looks`
-/// from standard input until its end.
+/// Runs the agent: `agent FOLDER POLL_MILLISECONDS`. Obeys `poll MILLISECONDS`, `usage` and what it is
+/// to count ([`COUNTS`]) from standard input until its end.
 pub fn run() -> Result<()> {
     let mut arguments = std::env::args().skip_while(|arg| arg != ARGUMENT).skip(1);
     let dir = PathBuf::from(arguments.next().context("no folder with kubeconfigs")?);
@@ -82,42 +74,32 @@ async fn obey(dir: &Path, begin_with: AgentSettings) -> Result<()> {
         registry: registry.clone(),
         health: Health::new(),
     });
-    let (sender, mut commands) = tokio::sync::mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        for command in std::io::stdin().lines().map_while(Result::ok) {
-            if sender.send(command).is_err() {
-                break;
-            }
-        }
-    });
+    let mut commands = process::commands();
     while let Some(command) = commands.recv().await {
-        if command == "looks" {
-            println!("{}", looks(&registry).await);
+        if let Some(state) = COUNTS.iter().find(|state| **state == command) {
+            println!("{}", count(&registry, state).await);
             continue;
         }
         if let Some(poll) = command.strip_prefix("poll ") {
             agent.send(ChangeSettings(settings(poll)?)).await?;
         }
-        let usage = Usage {
-            resident_kib: machine::resident_kib()?,
-            cpu_nanos: u64::try_from(machine::process_cpu().as_nanos())?,
-        };
+        let usage = Usage::now()?;
         println!("{}", serde_json::to_string(&usage)?);
     }
     Ok(())
 }
 
-/// How often works were looked at, as their actors tell.
-async fn looks(registry: &Registry) -> u64 {
+/// A number that actors show of themselves, summed over all of them.
+async fn count(registry: &Registry, state: &str) -> u64 {
     let actors = registry.report(REPORT_LIMIT).await;
     actors
         .iter()
-        .filter_map(|actor| actor.state["passes"].as_u64())
+        .filter_map(|actor| actor.state[state].as_u64())
         .sum()
 }
 
 /// The known slowness: memory that no agent needs, more for each work, CPU, reads of works and of
-/// their objects, and writes.
+/// their objects, and writes, also of a status.
 async fn waste(hub: Client, spoke: Client) {
     const READ_AGAIN: usize = 100;
     let works: Api<ManifestWork> = Api::namespaced(hub, CLUSTER);
@@ -127,6 +109,13 @@ async fn waste(hub: Client, spoke: Client) {
         if let Ok(list) = works.list(&ListParams::default()).await {
             while ballast.len() < list.items.len() {
                 ballast.push(vec![1_u8; 64 << 10]);
+            }
+            if let Some(work) = list.items.first() {
+                let nothing = Patch::Merge(json!({"status": {}}));
+                let params = PatchParams::default();
+                let _ = works
+                    .patch_status(&work.name_any(), &params, &nothing)
+                    .await;
             }
             for work in list.items.iter().take(READ_AGAIN) {
                 // Its first ConfigMap has its name.
@@ -149,64 +138,33 @@ async fn waste(hub: Client, spoke: Client) {
 }
 
 /// The agent's process, from outside.
-pub struct Agent {
-    _process: Child,
-    commands: ChildStdin,
-    answers: Lines<BufReader<ChildStdout>>,
-}
+pub struct Agent(Process);
 
 impl Agent {
     /// Starts it with the kubeconfigs in `dir`.
     pub fn start(dir: &Path, poll: Duration) -> Result<Self> {
-        let mut process = Command::new(std::env::current_exe()?)
-            .arg(ARGUMENT)
-            .arg(dir)
-            .arg(poll.as_millis().to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        let commands = process
-            .stdin
-            .take()
-            .context("its standard input is a pipe")?;
-        let answers = process
-            .stdout
-            .take()
-            .context("its standard output is a pipe")?;
-        let answers = BufReader::new(answers).lines();
-        Ok(Self {
-            _process: process,
-            commands,
-            answers,
-        })
-    }
-
-    async fn tell<T: DeserializeOwned>(&mut self, command: &str) -> Result<T> {
-        self.commands
-            .write_all(format!("{command}\n").as_bytes())
-            .await?;
-        let answer = self
-            .answers
-            .next_line()
-            .await?
-            .context("the agent's process ended")?;
-        Ok(serde_json::from_str(&answer)?)
+        let dir = dir.to_str().context("an odd folder for temporary files")?;
+        Process::start(&[ARGUMENT, dir, &poll.as_millis().to_string()]).map(Self)
     }
 
     /// What it uses now.
     pub async fn usage(&mut self) -> Result<Usage> {
-        self.tell("usage").await
+        self.0.usage().await
     }
 
     /// How often it has looked at works so far, all works together.
     pub async fn looks(&mut self) -> Result<u64> {
-        self.tell("looks").await
+        self.0.tell(LOOKS).await
+    }
+
+    /// How many states of watched objects it has been shown so far.
+    pub async fn sightings(&mut self) -> Result<u64> {
+        self.0.tell(SIGHTINGS).await
     }
 
     /// Sets its poll interval.
     pub async fn poll_each(&mut self, interval: Duration) -> Result<()> {
-        let _: Usage = self.tell(&format!("poll {}", interval.as_millis())).await?;
-        Ok(())
+        let command = format!("poll {}", interval.as_millis());
+        self.0.tell::<Usage>(&command).await.map(drop)
     }
 }

@@ -61,6 +61,13 @@ impl Figure {
             .params(json!({"rounds": ratio.rounds, "ratio_spread": spread}))
     }
 
+    /// Sets a baseline that shows what the measurement can tell; to be how many times less would say
+    /// nothing, as with exponents near 0.
+    #[must_use]
+    pub fn control(self, control: f64, is: impl Into<String>) -> Self {
+        self.beside(control, is, f64::NAN)
+    }
+
     fn beside(mut self, baseline: f64, is: impl Into<String>, ratio: f64) -> Self {
         self.baseline = Some(rounded(baseline));
         self.baseline_is = Some(is.into());

@@ -1,6 +1,6 @@
 //! The objects that are measured.
 
-use muster_api::work::{FeedBackType, FeedbackRule, JsonPath};
+use muster_api::work::{FeedBackType, FeedbackRule, JsonPath, ManifestResourceMeta};
 use serde_json::{Value, json};
 
 /// The bench object: a Deployment of about 1 KB, two of its three replicas ready.
@@ -50,6 +50,36 @@ pub fn deployment_status(ready: i64) -> Value {
     })
 }
 
+/// The metadata under which a work reports a Deployment.
+pub fn deployment_meta(name: &str, namespace: &str) -> ManifestResourceMeta {
+    ManifestResourceMeta {
+        group: "apps".to_owned(),
+        version: "v1".to_owned(),
+        kind: "Deployment".to_owned(),
+        resource: "deployments".to_owned(),
+        name: name.to_owned(),
+        namespace: namespace.to_owned(),
+        ..ManifestResourceMeta::default()
+    }
+}
+
+/// A Deployment with little in it, all of whose replicas are ready. With what an API server adds,
+/// most of it managed fields, it has about 1.7 KB.
+pub fn small_deployment(name: &str, namespace: &str) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": 3, "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "server", "image": "registry.example.org/web:1"}]},
+            },
+        },
+        "status": deployment_status(3),
+    })
+}
+
 /// A ConfigMap.
 pub fn config_map(name: &str, namespace: &str) -> Value {
     json!({
@@ -92,6 +122,29 @@ pub fn work_spec_of(name: &str, namespace: &str, manifests: usize) -> Value {
                 "group": "apps", "resource": "deployments", "name": name, "namespace": namespace},
             "feedbackRules": feedback_rules(),
         }],
+    })
+}
+
+/// A work's spec with a small Deployment of each of these names, all of them watched.
+pub fn watched_spec(names: &[String], namespace: &str) -> Value {
+    let manifests = names.iter().map(|name| {
+        let mut manifest = small_deployment(name, namespace);
+        if let Some(fields) = manifest.as_object_mut() {
+            fields.remove("status");
+        }
+        manifest
+    });
+    let configs = names.iter().map(|name| {
+        json!({
+            "resourceIdentifier": {
+                "group": "apps", "resource": "deployments", "name": name, "namespace": namespace},
+            "feedbackRules": feedback_rules(),
+            "feedbackScrapeType": "Watch",
+        })
+    });
+    json!({
+        "workload": {"manifests": manifests.collect::<Vec<_>>()},
+        "manifestConfigs": configs.collect::<Vec<_>>(),
     })
 }
 

@@ -124,9 +124,13 @@ pub async fn observe(
             let at = Instant::now();
             let feedback = set.status.iter().flat_map(|status| &status.feedback);
             for (key, number) in feedback.flat_map(|object| &object.values).filter_map(show) {
-                if shown.insert(key, number) != Some(number)
-                    && sender.send(Seen { key, number, at }).is_err()
-                {
+                let seen = Seen {
+                    stage: 0,
+                    key,
+                    number,
+                    at,
+                };
+                if shown.insert(key, number) != Some(number) && sender.send(seen).is_err() {
                     return;
                 }
             }

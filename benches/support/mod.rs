@@ -8,14 +8,17 @@
 )]
 
 pub mod agent;
+pub mod bare_hub;
 pub mod figure;
 pub mod fixtures;
 pub mod hub;
 pub mod idle;
 pub mod machine;
 pub mod open_loop;
+pub mod process;
 pub mod replica_set;
 pub mod requests;
 pub mod rounds;
 pub mod servers;
 pub mod slow;
+pub mod watcher;

@@ -29,6 +29,8 @@ pub struct Change {
 /// Something was seen to show a number.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen {
+    /// Where, in the order in which changes get there: 0 for the first place.
+    pub stage: usize,
     /// What shows it.
     pub key: usize,
     /// The number.
@@ -45,12 +47,23 @@ pub async fn run(
     patience: Duration,
     seen: &mut UnboundedReceiver<Seen>,
 ) -> Result<Vec<f64>> {
+    let [latencies] = run_through(changes, gap, patience, seen).await?;
+    Ok(latencies)
+}
+
+/// The same where changes are seen at so many stages: the latencies to each.
+pub async fn run_through<const STAGES: usize>(
+    changes: Vec<Change>,
+    gap: Duration,
+    patience: Duration,
+    seen: &mut UnboundedReceiver<Seen>,
+) -> Result<[Vec<f64>; STAGES]> {
     let begin = Instant::now() + gap;
     let mut scheduled = begin;
     let mut waiting = Vec::new();
     let mut due = Vec::new();
     for change in changes {
-        waiting.push((change.key, change.number, scheduled));
+        waiting.extend((0..STAGES).map(|stage| ((stage, change.key), change.number, scheduled)));
         due.push((scheduled, change.make));
         scheduled += gap;
     }
@@ -65,28 +78,27 @@ pub async fn run(
         made.collect::<Vec<_>>()
     });
     let deadline = scheduled + patience;
-    let mut latencies = Vec::with_capacity(waiting.len());
-    let mut shown: HashMap<usize, u64> = HashMap::new();
+    let mut latencies = [(); STAGES].map(|()| Vec::new());
+    let mut shown: HashMap<(usize, usize), u64> = HashMap::new();
     while !waiting.is_empty() {
         let Ok(observed) = timeout_at(deadline, seen.recv()).await else {
             break;
         };
-        let Seen { key, number, at } = observed.context("the observer ended")?;
-        let shown = shown.entry(key).or_default();
-        *shown = number.max(*shown);
+        let seen: Seen = observed.context("the observer ended")?;
+        let (place, at) = ((seen.stage, seen.key), seen.at);
+        let shown = shown.entry(place).or_default();
+        *shown = seen.number.max(*shown);
         waiting.retain(|(wanted, least, scheduled)| {
-            let there = *wanted == key && *least <= *shown;
+            let there = *wanted == place && *least <= *shown;
             if there {
-                latencies.push(millis(at.saturating_duration_since(*scheduled)));
+                latencies[seen.stage].push(millis(at.saturating_duration_since(*scheduled)));
             }
             !there
         });
     }
-    latencies.extend(
-        waiting
-            .iter()
-            .map(|(_, _, scheduled)| millis(deadline - *scheduled)),
-    );
+    for ((stage, _), _, scheduled) in waiting {
+        latencies[stage].push(millis(deadline - scheduled));
+    }
     for made in generator.await? {
         made.await??;
     }

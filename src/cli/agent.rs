@@ -431,7 +431,7 @@ mod tests {
             "--status-sync-interval=1m0s",
             "--status-sync-interval=10s",
             "--max-json-raw-length=512",
-            "--max-feedback-watch=3",
+            "--max-feedback-watch=0",
             "--workload-agent-workers=3",
             "--appliedmanifestwork-eviction-grace-period=1.5h",
             "--kube-api-qps=0.5",
@@ -457,8 +457,8 @@ mod tests {
         assert_eq!(settings.hub.kubeconfig, Some("/hub".into()));
         assert_eq!(settings.feedback.poll_interval, Duration::from_secs(10));
         assert_eq!(settings.feedback.max_json_raw_bytes.get(), 512);
+        assert_eq!(settings.watch.max_watches, 0);
         assert!(settings.feedback.raw_json);
-        assert_eq!(settings.watch.max_watches, 3);
         let agent = &settings.agent;
         assert_eq!(agent.workers.get(), 3);
         assert_eq!(agent.agent_id.as_deref(), Some("5b4f"));
@@ -549,7 +549,6 @@ mod tests {
                 "--feature-gates=ManifestWorkReplicaSet=true,RawFeedbackJsonString,ExecutorValidatingCaches=2",
                 "--health-port=70000",
                 "--tls-min-version=VersionTLS11",
-                "--max-feedback-watch=-1",
                 "-v=loud",
             ]),
             [
@@ -565,7 +564,6 @@ mod tests {
                 "--kube-api-qps: agent.spoke_qps is \"0\", expected a number, such as 50 or 0.5, or -1 for no limit",
                 "--status-sync-interval: feedback.poll_interval is \"soon\", expected a duration of at least 100ms, such as \"60s\" or \"10m\"",
                 "--tls-min-version: telemetry.tls_min_version is \"VersionTLS11\", expected \"VersionTLS12\" or \"VersionTLS13\"",
-                "--max-feedback-watch: watch.max_watches is \"-1\", expected a whole number from 0 to 4294967295",
             ]
         );
         assert_eq!(

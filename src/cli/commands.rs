@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use tokio::sync::watch;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::CrdSet;
 use crate::exit::{FAILED, MISUSED, fail};
@@ -64,6 +64,7 @@ pub(super) fn serve_with(
                     warn!(%error, "the log goes on as before");
                 }
                 newest.send_replace(settings);
+                debug!("settings taken over");
             }
         };
         let end = tokio::select! {

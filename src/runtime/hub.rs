@@ -120,7 +120,7 @@ impl Hub {
             context: settings.hub.context.clone(),
             ..Default::default()
         };
-        let config = match (&settings.hub.kubeconfig, &settings.hub.context) {
+        let mut config = match (&settings.hub.kubeconfig, &settings.hub.context) {
             (Some(file), _) => {
                 let kubeconfig = Kubeconfig::read_from(file).map_err(Box::new)?;
                 kube::Config::from_custom_kubeconfig(kubeconfig, &context)
@@ -132,6 +132,8 @@ impl Hub {
                 .map_err(Box::new)?,
             (None, None) => kube::Config::infer().await?,
         };
+        // The hub's actors retry on their own, each write at its own pace.
+        config.default_retry = false;
         info!(server = %config.cluster_url, "using the hub API of a Kubernetes cluster");
         let client = Client::try_from(config)?;
         Ok(Self::Kubernetes(client))

@@ -168,7 +168,7 @@ impl<L: Fn() -> Result<Settings, SettingsError>> Reloader<L> {
             Err(error) => {
                 counter!(RELOADS, "result" => "failed").increment(1);
                 if self.told.as_ref() != Some(&self.file.taken) {
-                    error!(%error, "the settings stay as they are");
+                    error!(%error, "settings not read again, the old ones stay");
                     self.told = Some(self.file.taken.clone());
                 }
                 return false;
@@ -184,7 +184,7 @@ impl<L: Fn() -> Result<Settings, SettingsError>> Reloader<L> {
         counter!(RELOADS, "result" => result).increment(1);
         if !changes.restart.is_empty() {
             let keys = changes.restart.join(", ");
-            warn!(keys, "settings that take effect at a restart only");
+            warn!(keys, "changed settings that take effect at the next start");
         }
         if !changes.live.is_empty() {
             let keys = changes.live.join(", ");
@@ -292,7 +292,7 @@ mod tests {
             log.contains("settings changed keys=\"watch.max_watches\""),
             "{log}"
         );
-        let waits = "settings that take effect at a restart only keys=\"hub.context\"";
+        let waits = "changed settings that take effect at the next start keys=\"hub.context\"";
         assert_eq!(log.matches(waits).count(), 2, "{log}");
         assert!(metrics.contains(&format!("# HELP {RELOADS} ")), "{metrics}");
     }
@@ -322,7 +322,8 @@ mod tests {
         });
         assert_eq!(counted(&metrics), [1, 5, 0]);
         assert_eq!(
-            log.matches("the settings stay as they are").count(),
+            log.matches("settings not read again, the old ones stay")
+                .count(),
             4,
             "{log}"
         );

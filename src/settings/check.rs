@@ -20,8 +20,8 @@ pub(super) enum Expect {
     OneOf(&'static [&'static str]),
     /// At least one.
     Count,
-    /// None or more.
-    CountOrNone,
+    /// Zero or more.
+    Number,
     Duration {
         least: Duration,
     },
@@ -55,7 +55,7 @@ const KEYS: &[(&str, Expect)] = &[
     ("feedback.max_json_raw_bytes", Expect::Count),
     ("feedback.coalesce", ANY_DURATION),
     ("feedback.raw_json", Expect::Boolean),
-    ("watch.max_watches", Expect::CountOrNone),
+    ("watch.max_watches", Expect::Number),
     ("watch.widen_after", Expect::Count),
     ("watch.stop_when_ready", Expect::Boolean),
     ("agent.workers", Expect::Count),
@@ -269,8 +269,8 @@ impl Expect {
                 matches!(value.kind, ValueKind::Boolean(_))
                     || matches!(spelled, Some("true" | "false"))
             }
-            Self::Count => count(value, spelled).is_some_and(|number| number > 0),
-            Self::CountOrNone => count(value, spelled).is_some(),
+            Self::Count => whole(&value.kind, spelled).is_some_and(|number| number > 0),
+            Self::Number => whole(&value.kind, spelled).is_some(),
             Self::Duration { least } => text
                 .and_then(duration::parse)
                 .is_some_and(|duration| duration >= least),
@@ -312,7 +312,7 @@ impl Expect {
                 quoted.join(" or ")
             }
             Self::Count => format!("a whole number from 1 to {}", u32::MAX),
-            Self::CountOrNone => format!("a whole number from 0 to {}", u32::MAX),
+            Self::Number => format!("a whole number from 0 to {}", u32::MAX),
             Self::Duration { least } if least.is_zero() => {
                 "a duration, such as \"60s\" or \"10m\"".to_owned()
             }
@@ -326,8 +326,8 @@ impl Expect {
     }
 }
 
-fn count(value: &Value, spelled: Option<&str>) -> Option<u32> {
-    match (&value.kind, spelled) {
+fn whole(value: &ValueKind, spelled: Option<&str>) -> Option<u32> {
+    match (value, spelled) {
         (ValueKind::I64(number), _) => u32::try_from(*number).ok(),
         (_, Some(text)) => text.parse().ok(),
         _ => None,

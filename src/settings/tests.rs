@@ -1,4 +1,5 @@
 use std::fs;
+use std::path::Path;
 
 use tempfile::TempDir;
 

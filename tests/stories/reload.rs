@@ -1,12 +1,11 @@
-//! Settings that change while the program runs.
+//! Settings that change while the process runs.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Result, ensure};
 use serde_json::json;
-use tokio::process::Command;
 
 use crate::support::muster::Muster;
 use crate::support::own_process::OwnProcess;
@@ -14,39 +13,148 @@ use crate::support::{Servers, Story, World, eventually, install_definitions, uni
 
 pub(crate) fn stories() -> Vec<Story> {
     let mut stories = on_each_backend![
-        a_signal_changes_the_cap_under_the_flag,
+        a_signal_and_a_changed_file_are_taken_over,
+        flags_stay_over_the_file,
         agents_that_waited_for_the_lease_begin_with_the_newest_settings,
     ];
-    stories.extend(once![a_process_follows_its_file_and_no_mistake_in_it]);
+    stories.extend(once![
+        all_agents_of_a_process_follow_its_file_and_no_mistake_in_it
+    ]);
     stories
 }
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(30);
 
-/// The value of the line of `metrics` that begins with `series`.
-fn value(metrics: &str, series: &str) -> Result<f64> {
-    let line = metrics.lines().find_map(|line| line.strip_prefix(series));
-    let line = line.with_context(|| format!("no {series} in {metrics}"))?;
-    Ok(line.trim().parse()?)
+/// An agent with a settings file, and these flags.
+async fn agent(world: &World, file: &Path, flags: &[&str]) -> Result<OwnProcess> {
+    let flags = [&["--disable-leader-election"], flags].concat();
+    agent_of(&unique_name("reload"), world, file, &flags).await
 }
 
-/// Times that settings were read again, by result.
-fn reloads(metrics: &str, result: &str) -> Result<f64> {
-    value(
-        metrics,
-        &format!("muster_config_reloads_total{{result=\"{result}\"}}"),
+/// The agent of a cluster of this name.
+async fn agent_of(name: &str, world: &World, file: &Path, flags: &[&str]) -> Result<OwnProcess> {
+    let (hub, spoke) = tokio::try_join!(world.hub(), world.spoke())?;
+    tokio::try_join!(install_definitions(&hub), install_definitions(&spoke))?;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let answer = hub.rest().post("/api/v1/namespaces", &namespace).await?;
+    answer.created()?;
+    let mut all = vec![
+        format!("--config={}", file.display()),
+        format!("--spoke-cluster-name={name}"),
+        format!("--workload-source-config={}", hub.kubeconfig().display()),
+        format!("--kubeconfig={}", spoke.kubeconfig().display()),
+    ];
+    all.extend(flags.iter().map(ToString::to_string));
+    OwnProcess::agent(&[], &all, |command| command)
+}
+
+/// Waits until a line of its metrics is this.
+async fn tells(agent: &OwnProcess, wanted: &str) -> Result<()> {
+    eventually(LIMIT, &format!("the metrics to say {wanted:?}"), || async {
+        let (_, metrics) = agent.get("/metrics").await?;
+        let name = wanted.split([' ', '{']).next().unwrap_or_default();
+        let lines: Vec<_> = metrics
+            .lines()
+            .filter(|line| line.starts_with(name))
+            .collect();
+        // Without the cluster, whose name is the story's own.
+        let told = lines.iter().any(|line| {
+            let (series, value) = line.rsplit_once(' ').unwrap_or_default();
+            let (series_wanted, value_wanted) = wanted.rsplit_once(' ').unwrap_or_default();
+            value == value_wanted && series.starts_with(series_wanted)
+        });
+        ensure!(told, "{lines:?}");
+        Ok(())
+    })
+    .await
+}
+
+async fn a_signal_and_a_changed_file_are_taken_over(world: World) -> Result<()> {
+    let dir = world.dir(&unique_name("reload"))?;
+    let file = dir.join("muster.toml");
+    let write = |text: &str| std::fs::write(&file, text);
+    write("[watch]\nmax_watches = 7\n")?;
+    let agent = agent(&world, &file, &[]).await?;
+    tells(&agent, "muster_watches_cap 7").await?;
+
+    agent.hang_up().await?;
+    tells(
+        &agent,
+        "muster_config_reloads_total{result=\"unchanged\"} 1",
     )
-}
+    .await?;
 
-/// Whether the agent of `cluster` may open this many watches.
-fn cap_is(metrics: &str, cluster: &str, wanted: f64) -> Result<()> {
-    let series = format!("muster_watches_cap{{cluster=\"{cluster}\"}}");
-    let cap = value(metrics, &series)?;
-    ensure!(cap.total_cmp(&wanted).is_eq(), "the cap is {cap}");
+    write("[watch]\nmax_watches = 9\n[telemetry]\nlog_level = \"debug\"\n")?;
+    tells(&agent, "muster_watches_cap 9").await?;
+    tells(&agent, "muster_config_reloads_total{result=\"ok\"} 1").await?;
+    agent.says("settings taken over").await?;
+
+    // What is wrong is told, and changes nothing.
+    write("[watch]\nmax_watches = 3\nmax_watch = 4\n")?;
+    tells(&agent, "muster_config_reloads_total{result=\"failed\"} 1").await?;
+    agent
+        .says("unknown key watch.max_watch, the nearest is watch.max_watches")
+        .await?;
+    tells(&agent, "muster_watches_cap 9").await?;
+
+    // What can only be read at the start is named.
+    write("[watch]\nmax_watches = 0\n[agent]\nhub_qps = 3\nspoke_burst = 3\n")?;
+    tells(&agent, "muster_watches_cap 0").await?;
+    agent
+        .says("changed settings that take effect at the next start keys=\"agent.spoke_burst, agent.hub_qps\"")
+        .await?;
     Ok(())
 }
 
-async fn a_process_follows_its_file_and_no_mistake_in_it(_: Arc<Servers>) -> Result<()> {
+async fn flags_stay_over_the_file(world: World) -> Result<()> {
+    let dir = world.dir(&unique_name("reload"))?;
+    let file = dir.join("muster.toml");
+    std::fs::write(&file, "[watch]\nmax_watches = 7\n")?;
+    let agent = agent(&world, &file, &["--max-feedback-watch=3"]).await?;
+    tells(&agent, "muster_watches_cap 3").await?;
+    std::fs::write(&file, "[watch]\nmax_watches = 8\n[agent]\nworkers = 2\n")?;
+    tells(&agent, "muster_config_reloads_total{result=\"ok\"} 1").await?;
+    tells(&agent, "muster_watches_cap 3").await
+}
+
+async fn agents_that_waited_for_the_lease_begin_with_the_newest_settings(
+    world: World,
+) -> Result<()> {
+    let file = world.dir(&unique_name("reload"))?.join("muster.toml");
+    let write = |text: &str| std::fs::write(&file, text);
+    let rest = world.spoke().await?.rest();
+    let name = unique_name("reload");
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let answer = rest.post("/api/v1/namespaces", &namespace).await?;
+    answer.created()?;
+    let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{name}/leases");
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "work-agent-lock"},
+        "spec": {"holderIdentity": "other", "leaseDurationSeconds": 3600,
+            "renewTime": "2026-01-01T00:00:00.000000Z"}});
+    rest.post(&leases, &lease).await?.created()?;
+
+    write("[watch]\nmax_watches = 7\n")?;
+    let namespace = format!("--namespace={name}");
+    let flags = [&namespace, "--leader-election-retry-period=500ms"];
+    let agent = agent_of(&name, &world, &file, &flags).await?;
+    agent.says("muster is up").await?;
+    write("[watch]\nmax_watches = 4\n")?;
+    tells(&agent, "muster_config_reloads_total{result=\"ok\"} 1").await?;
+    let (_, metrics) = agent.get("/metrics").await?;
+    ensure!(!metrics.contains("muster_watches_cap"), "{metrics}");
+
+    let free = json!({"spec": {"holderIdentity": ""}});
+    let path = format!("{leases}/work-agent-lock");
+    rest.merge_patch(&path, &free).await?.ok()?;
+    tells(&agent, "muster_watches_cap 4").await?;
+    write("[watch]\nmax_watches = 5\n")?;
+    tells(&agent, "muster_watches_cap 5").await
+}
+
+async fn all_agents_of_a_process_follow_its_file_and_no_mistake_in_it(
+    _: Arc<Servers>,
+) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let config = "[hub]\nlisten = \"HUB\"\n[watch]\nmax_watches = 7\n\
         [[clusters]]\nname = \"one\"\nsimulated = true\n\
@@ -57,12 +165,14 @@ async fn a_process_follows_its_file_and_no_mistake_in_it(_: Arc<Servers>) -> Res
     let good = std::fs::read_to_string(&file)?;
     let becomes = |cap: u8, result: &'static str, times: u8| {
         let muster = &muster;
+        let is = |found: f64, wanted: u8| found.total_cmp(&wanted.into()).is_eq();
         eventually(LIMIT, "the settings to be read again", move || async move {
-            let (_, metrics) = muster.get("/metrics").await?;
-            let counted = reloads(&metrics, result)?;
-            ensure!(counted >= times.into(), "{result} is {counted}\n{}", log()?);
+            let name = "muster_config_reloads_total";
+            let counted = muster.metric(name, &format!("\"{result}\"")).await?;
+            ensure!(is(counted, times), "{result} is {counted}\n{}", log()?);
             for cluster in ["one", "two"] {
-                cap_is(&metrics, cluster, cap.into())?;
+                let cap_now = muster.metric("muster_watches_cap", cluster).await?;
+                ensure!(is(cap_now, cap), "the cap of {cluster} is {cap_now}");
             }
             Ok(())
         })
@@ -72,14 +182,13 @@ async fn a_process_follows_its_file_and_no_mistake_in_it(_: Arc<Servers>) -> Res
     becomes(9, "ok", 1).await?;
 
     // As a ConfigMap is replaced, and with a key that waits.
-    let lower = good
-        .replace("= 7", "= 2")
-        .replace("[hub]", "[hub]\ncontext = \"c\"");
+    let lower = good.replace("= 7", "= 2");
+    let lower = lower.replace("[hub]", "[hub]\ncontext = \"c\"");
     let next = dir.path().join("next");
     std::fs::write(&next, lower)?;
     std::fs::rename(&next, &file)?;
     becomes(2, "ok", 2).await?;
-    let waits = "settings that take effect at a restart only keys=\"hub.context\"";
+    let waits = "take effect at the next start keys=\"hub.context\"";
     ensure!(log()?.contains(waits), "{}", log()?);
 
     std::fs::write(&file, good.replace("= 7", "= \"many\""))?;
@@ -94,162 +203,4 @@ async fn a_process_follows_its_file_and_no_mistake_in_it(_: Arc<Servers>) -> Res
     std::fs::write(&file, good.replace("= 7", "= 0"))?;
     becomes(0, "ok", 3).await?;
     muster.kill().await
-}
-
-/// A `muster agent` with a settings file, a hub and a cluster.
-struct Site {
-    name: String,
-    dir: tempfile::TempDir,
-    config: String,
-    spoke: crate::support::Cluster,
-}
-
-impl Site {
-    async fn new(world: &World) -> Result<Self> {
-        let (hub, spoke) = tokio::try_join!(world.hub(), world.spoke())?;
-        tokio::try_join!(install_definitions(&hub), install_definitions(&spoke))?;
-        let name = unique_name("reload");
-        let namespace =
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        for cluster in [&hub, &spoke] {
-            let rest = cluster.rest();
-            rest.post("/api/v1/namespaces", &namespace)
-                .await?
-                .created()?;
-        }
-        let quoted = |path: &Path| format!("{:?}", path.display().to_string());
-        let config = format!(
-            "[hub]\nkubeconfig = {}\n[[clusters]]\nname = \"{name}\"\nkubeconfig = {}\n",
-            quoted(hub.kubeconfig()),
-            quoted(spoke.kubeconfig())
-        );
-        Ok(Self {
-            name,
-            dir: tempfile::tempdir()?,
-            config,
-            spoke,
-        })
-    }
-
-    fn file(&self) -> PathBuf {
-        self.dir.path().join("muster.toml")
-    }
-
-    fn write(&self, more: &str) -> Result<()> {
-        Ok(std::fs::write(
-            self.file(),
-            format!("{}{more}", self.config),
-        )?)
-    }
-
-    fn agent(&self, more: &[String]) -> Result<OwnProcess> {
-        let config = format!("--config={}", self.file().display());
-        OwnProcess::agent(&[], &[&[config], more].concat(), |command| command)
-    }
-
-    async fn metrics(
-        &self,
-        agent: &OwnProcess,
-        what: &str,
-        look: impl Fn(&str) -> Result<()>,
-    ) -> Result<()> {
-        let look = &look;
-        eventually(LIMIT, what, move || async move {
-            let (_, metrics) = agent.get("/metrics").await?;
-            look(&metrics).map_err(|error| anyhow!("{error:#}\n{}", agent.log()))
-        })
-        .await
-    }
-
-    async fn cap(&self, agent: &OwnProcess, cap: u8) -> Result<()> {
-        let is = |metrics: &str| cap_is(metrics, &self.name, cap.into());
-        self.metrics(agent, &format!("a cap of {cap}"), is).await
-    }
-}
-
-async fn hang_up(agent: &OwnProcess) -> Result<()> {
-    let id = agent.id()?.to_string();
-    let sent = Command::new("kill").args(["-HUP", &id]).status().await?;
-    ensure!(sent.success(), "kill failed");
-    Ok(())
-}
-
-async fn a_signal_changes_the_cap_under_the_flag(world: World) -> Result<()> {
-    let site = Site::new(&world).await?;
-    site.write("[watch]\nmax_watches = 7\n")?;
-    let capped = site.agent(&["--max-feedback-watch=3".to_owned()])?;
-    let agent = site.agent(&[])?;
-    site.cap(&agent, 7).await?;
-    site.cap(&capped, 3).await?;
-    let log = capped.log();
-    ensure!(!log.contains("--max-feedback-watch"), "{log}");
-
-    // The signal alone changes nothing, and does not end the process.
-    hang_up(&agent).await?;
-    let same = |metrics: &str| {
-        let counted = reloads(metrics, "unchanged")?;
-        ensure!(counted >= 1.0, "{counted}");
-        Ok(())
-    };
-    site.metrics(&agent, "the settings to be the same", same)
-        .await?;
-    for cap in [9, 2] {
-        site.write(&format!(
-            "[watch]\nmax_watches = {cap}\nwiden_after = {cap}\n"
-        ))?;
-        hang_up(&agent).await?;
-        hang_up(&capped).await?;
-        site.cap(&agent, cap).await?;
-        capped
-            .says("settings changed keys=\"watch.widen_after\"")
-            .await?;
-        site.cap(&capped, 3).await?;
-    }
-
-    site.write("[watch]\nmax_watches = -1\n")?;
-    hang_up(&agent).await?;
-    let failed = |metrics: &str| {
-        let counted = reloads(metrics, "failed")?;
-        ensure!(counted >= 1.0, "{counted}");
-        cap_is(metrics, &site.name, 2.0)
-    };
-    site.metrics(&agent, "the settings to be wrong", failed)
-        .await?;
-    agent.says("watch.max_watches is -1").await?;
-    Ok(())
-}
-
-async fn agents_that_waited_for_the_lease_begin_with_the_newest_settings(
-    world: World,
-) -> Result<()> {
-    let site = Site::new(&world).await?;
-    let leases = format!(
-        "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
-        site.name
-    );
-    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": {"name": "work-agent-lock"},
-        "spec": {"holderIdentity": "other", "leaseDurationSeconds": 3600,
-            "renewTime": "2026-01-01T00:00:00.000000Z"}});
-    let rest = site.spoke.rest();
-    rest.post(&leases, &lease).await?.created()?;
-    site.write("[watch]\nmax_watches = 7\n")?;
-    let agent = site.agent(&[
-        format!("--namespace={}", site.name),
-        "--leader-election-retry-period=500ms".to_owned(),
-    ])?;
-    agent.says("muster is up").await?;
-    site.write("[watch]\nmax_watches = 4\n")?;
-    agent
-        .says("settings changed keys=\"watch.max_watches\"")
-        .await?;
-    let (_, metrics) = agent.get("/metrics").await?;
-    ensure!(!metrics.contains("muster_watches_cap"), "{metrics}");
-
-    let free = json!({"spec": {"holderIdentity": ""}});
-    let path = format!("{leases}/work-agent-lock");
-    rest.merge_patch(&path, &free).await?.ok()?;
-    site.cap(&agent, 4).await?;
-    site.write("[watch]\nmax_watches = 5\n")?;
-    site.cap(&agent, 5).await
 }

@@ -95,6 +95,24 @@ impl Agent {
         settings.clone_into(&mut self.settings);
     }
 
+    /// Writes other settings into the file of the running process.
+    pub(crate) fn change_settings(&mut self, settings: &str) -> Result<()> {
+        self.set(settings);
+        let file = self.dir.join("muster.toml");
+        let text = std::fs::read_to_string(&file)?;
+        let rest = text.find("\n[telemetry]").context("no [telemetry]")?;
+        std::fs::write(&file, format!("{settings}{}", &text[rest..]))?;
+        Ok(())
+    }
+
+    /// Gives the agent, which must not run yet, the rights of this user on its cluster.
+    pub(crate) fn acts_on_its_cluster_as(&self, user: &str) -> Result<()> {
+        let file = self.dir.join("spoke.kubeconfig");
+        let mut config: Value = serde_json::from_str(&std::fs::read_to_string(&file)?)?;
+        config["users"][0]["user"]["as"] = user.into();
+        Ok(std::fs::write(&file, config.to_string())?)
+    }
+
     /// All that the process has logged.
     pub(crate) fn log(&self) -> Result<String> {
         Ok(std::fs::read_to_string(self.dir.join("muster.log"))?)
@@ -145,6 +163,11 @@ impl Agent {
     /// The cluster that it applies to.
     pub(crate) fn spoke(&self) -> &Cluster {
         &self.spoke
+    }
+
+    /// The server that works are on.
+    pub(crate) fn hub(&self) -> &Cluster {
+        &self.hub
     }
 
     /// The way to the hub.
@@ -336,12 +359,6 @@ impl Agent {
     /// A metric of the process, summed over the labels that contain `label`.
     pub(crate) async fn metric(&self, name: &str, label: &str) -> Result<f64> {
         let muster = self.muster.as_ref().context("the agent does not run")?;
-        let (_, text) = muster.get("/metrics").await?;
-        let lines = text.lines().filter(|line| {
-            let rest = line.strip_prefix(name).unwrap_or_default();
-            (rest.starts_with('{') || rest.starts_with(' ')) && rest.contains(label)
-        });
-        let values = lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
-        Ok(values.sum())
+        muster.metric(name, label).await
     }
 }

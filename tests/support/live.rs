@@ -27,6 +27,11 @@ impl Live {
         Self { rest, path }
     }
 
+    /// Where it is.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
     /// The object as it is now.
     pub(crate) async fn find(&self) -> Result<Option<Value>> {
         let answer = self.rest.get(&self.path).await?;

@@ -66,6 +66,17 @@ impl Muster {
         get(self.telemetry, path).await
     }
 
+    /// A metric, summed over the labels that contain `label`.
+    pub(crate) async fn metric(&self, name: &str, label: &str) -> Result<f64> {
+        let (_, text) = self.get("/metrics").await?;
+        let lines = text.lines().filter(|line| {
+            let rest = line.strip_prefix(name).unwrap_or_default();
+            (rest.starts_with('{') || rest.starts_with(' ')) && rest.contains(label)
+        });
+        let values = lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
+        Ok(values.sum())
+    }
+
     /// Kills it as a power cut would.
     pub(crate) async fn kill(self) -> Result<()> {
         self.process.kill().await

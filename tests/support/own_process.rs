@@ -92,8 +92,17 @@ impl OwnProcess {
 
     /// Sends SIGTERM.
     pub(crate) async fn terminate(&self) -> Result<()> {
+        self.signal("-TERM").await
+    }
+
+    /// Sends SIGHUP.
+    pub(crate) async fn hang_up(&self) -> Result<()> {
+        self.signal("-HUP").await
+    }
+
+    async fn signal(&self, signal: &str) -> Result<()> {
         let id = self.id()?.to_string();
-        let sent = Command::new("kill").args(["-TERM", &id]).status().await?;
+        let sent = Command::new("kill").args([signal, &id]).status().await?;
         ensure!(sent.success(), "kill failed");
         Ok(())
     }

@@ -21,7 +21,6 @@ use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tracing::warn;
 
 use super::reconcile::Env;
 use crate::supervision::{Health, Io, Snapshot, Stop};
@@ -29,9 +28,6 @@ use crate::watching::{Seen, watch};
 
 /// How long the API server may take to act on a change that it has already told.
 const SETTLES_WITHIN: Duration = Duration::from_secs(1);
-
-/// Pause before a watch whose task has panicked is opened again.
-const WATCH_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Kinds whose objects give rights.
 const KINDS: usize = 4;
@@ -123,9 +119,7 @@ impl AccessWatch {
         let health = self.health.stream(name);
         let config = watcher::Config::default();
         let steps = watch(&self.io, api, config, health, |_| ());
-        let end = futures::stream::once(async move { None });
-        let steps = steps.map(Some).chain(end);
-        ctx.add_stream(steps.map(move |seen| seen.map(|seen| Step { kind, seen }).ok_or(kind)));
+        ctx.add_stream(steps.map(move |seen| Step { kind, seen }));
     }
 
     fn changed(&mut self, ctx: &mut Context<Self>) {
@@ -169,24 +163,8 @@ impl Supervised for AccessWatch {
     }
 }
 
-impl StreamHandler<Result<Step, usize>> for AccessWatch {
-    fn handle(&mut self, step: Result<Step, usize>, ctx: &mut Self::Context) {
-        let Step { kind, seen } = match step {
-            Ok(step) => step,
-            // The stream never ends by itself, so its task has panicked: watch anew.
-            Err(kind) => {
-                warn!(
-                    cluster = self.cluster,
-                    "a watch of access rights ended, watching anew"
-                );
-                self.listed[kind] = false;
-                self.env.access.watched(false);
-                ctx.run_later(WATCH_AGAIN_AFTER, move |actor, ctx| {
-                    actor.watch_kind(kind, ctx);
-                });
-                return;
-            }
-        };
+impl StreamHandler<Step> for AccessWatch {
+    fn handle(&mut self, Step { kind, seen }: Step, ctx: &mut Self::Context) {
         match seen {
             // A list follows a gap, in which anything may have changed.
             Seen::Listing => {
@@ -205,7 +183,7 @@ impl StreamHandler<Result<Step, usize>> for AccessWatch {
         }
     }
 
-    /// Streams end one by one; each says so itself.
+    /// The streams end only with the runtime; the default would stop this actor.
     fn finished(&mut self, _: &mut Self::Context) {}
 }
 

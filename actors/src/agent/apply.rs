@@ -1,10 +1,13 @@
 //! Brings one object to what its manifest says, and reads it back.
 
+use muster_api::conditions as read;
+use muster_api::constants::MANIFEST_COMPLETE;
 use muster_api::work::UpdateStrategyType;
 use muster_core::apply::server_side::{
     IgnoreFieldsError, Intent, IntentError, IntentPlan, LastIntent, is_with_own_updates,
 };
 use muster_core::apply::{self, Desired, History, LastApplied, UpdatePlan, plan_update};
+use muster_core::condition_rules::RulePlan;
 use muster_core::conditions::ApplyFailure;
 use muster_core::executor::ExecutorError;
 use muster_core::manifest::ManifestError;
@@ -12,6 +15,7 @@ use muster_core::ownership::OwnerChange;
 use serde_json::{Value, json};
 
 use super::calls::ApiError;
+use super::evaluation::derive_conditions;
 use super::metrics::{self, Write};
 use super::rest_mapper::MapError;
 use super::spoke::{Spoke, Target};
@@ -171,6 +175,25 @@ pub(super) struct Applied {
     pub(super) last: Option<Last>,
 }
 
+/// When an object must not be written any more.
+#[derive(Debug, Default)]
+pub(super) struct Completion {
+    /// The rules that say so, and the generation of the work; `None` if none does.
+    pub(super) rules: Option<(RulePlan, i64)>,
+}
+
+impl Completion {
+    /// Whether the object has become complete since it was looked at last. It is asked of the very
+    /// state that a write would replace, since that could undo what says so.
+    async fn is_reached(&self, live: Option<&Value>) -> bool {
+        let (Some((rules, generation)), Some(live)) = (&self.rules, live) else {
+            return false;
+        };
+        let derived = derive_conditions(rules.clone(), live.clone(), *generation).await;
+        derived.is_some_and(|derived| read::is_true(&derived, MANIFEST_COMPLETE))
+    }
+}
+
 /// Applies a manifest that may be written. A conflict costs one more look at this one object.
 pub(super) async fn apply(
     spoke: &Spoke,
@@ -179,11 +202,16 @@ pub(super) async fn apply(
     desired: &Desired,
     owner: &OwnerChange,
     history: History<'_>,
+    completion: &Completion,
 ) -> Result<Applied, ApiError> {
     let mut tries = CONFLICT_TRIES;
     loop {
         tries -= 1;
         let live: Option<Value> = spoke.get(target).await?;
+        if completion.is_reached(live.as_ref()).await {
+            let live = live.unwrap_or_default();
+            return Ok(Applied { live, last: None });
+        }
         let attempt = match (strategy, live) {
             (Strategy::Update, live) => update(spoke, target, desired, live, owner, history).await,
             (_, Some(live)) => own(spoke, target, live, owner).await,
@@ -247,8 +275,13 @@ pub(super) async fn apply_on_server(
     intent: Intent,
     owner: &OwnerChange,
     last: Option<LastIntent>,
+    completion: &Completion,
 ) -> Result<Applied, ApplyError> {
     let live: Option<Value> = spoke.get(target).await?;
+    if completion.is_reached(live.as_ref()).await {
+        let live = live.unwrap_or_default();
+        return Ok(Applied { live, last: None });
+    }
     let (intent, live, plan) = planned(intent, live, last).await;
     let (mut live, mut wrote) = match (plan?, live) {
         (IntentPlan::Unchanged, live) => (live.unwrap_or_default(), Write::None),

@@ -36,9 +36,6 @@ pub(super) const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// Pause before messages that did not fit are tried again.
 const FLUSH_AFTER: Duration = Duration::from_millis(50);
 
-/// Pause before a watch whose task has panicked is opened again.
-pub(super) const WATCH_AGAIN_AFTER: Duration = Duration::from_secs(1);
-
 /// Replaces the settings of the agent; takes effect at once.
 #[derive(Debug, Clone, Message)]
 #[rtype(result = "()")]
@@ -322,15 +319,8 @@ impl StreamHandler<Seen<Work>> for ClusterAgent {
         }
     }
 
-    /// The stream never ends by itself, so its task has panicked: watch anew.
-    fn finished(&mut self, ctx: &mut Self::Context) {
-        warn!(
-            cluster = self.deps.cluster,
-            "watch of works ended, watching anew"
-        );
-        self.listing = None;
-        ctx.run_later(WATCH_AGAIN_AFTER, Self::watch_works);
-    }
+    /// The stream ends only with the runtime; the default would stop this actor.
+    fn finished(&mut self, _: &mut Self::Context) {}
 }
 
 impl Handler<ChangeSettings> for ClusterAgent {

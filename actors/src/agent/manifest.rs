@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use muster_api::conditions as read;
-use muster_api::constants::{MANIFEST_APPLIED, MANIFEST_COMPLETE};
+use muster_api::constants::MANIFEST_APPLIED;
 use muster_api::work::{AppliedManifestResourceMeta, FeedbackScrapeType, ManifestResourceMeta};
 use muster_core::apply::server_side::{self, IgnoreFields};
 use muster_core::apply::{Desired, History};
 use muster_core::availability::is_identified;
-use muster_core::condition_rules::{EVALUATION_DEADLINE, RulePlan};
+use muster_core::condition_rules::RulePlan;
 use muster_core::conditions::ApplyFailure;
 use muster_core::executor::{self, Denial, Verb, could_escalate, verbs_to_apply};
 use muster_core::feedback::{Feedback, FeedbackPlan};
@@ -20,8 +19,9 @@ use muster_core::ownership::{ObjectId, Owner, OwnerChange, owned_by_the_work};
 use serde_json::Value;
 
 use super::access::Questions;
-use super::apply::{ApplyError, Last, Strategy, Wanted, apply, apply_on_server};
+use super::apply::{ApplyError, Completion, Last, Strategy, Wanted, apply, apply_on_server};
 use super::calls::ApiError;
+use super::evaluation::derive_conditions;
 use super::metrics;
 use super::reconcile::{Pass, Plans, completes};
 use super::rest_mapper::MapError;
@@ -137,13 +137,11 @@ impl Pass<'_> {
             // Before it is read, so that no change after that is missed.
             self.watch(&meta, &key, config, hidden.is_none(), &plans);
         }
-        if let Ok(Intent::Write(_)) = wanted
-            && self.has_completed(&meta, config, &plans).await
-        {
-            wanted = Ok(Intent::Nothing);
-        }
+        let completion = self.completion(&meta, config, &plans);
         let (applied, live) = match (wanted, owner) {
-            (Ok(Intent::Write(wanted)), Ok(owner)) => self.write(&meta, &key, wanted, owner).await,
+            (Ok(Intent::Write(wanted)), Ok(owner)) => {
+                self.write(&meta, &key, wanted, owner, &completion).await
+            }
             (Ok(_), _) => (Ok(()), None),
             (Err(error), _) => (Err(error), None),
         };
@@ -203,15 +201,16 @@ impl Pass<'_> {
             known.ordinal = meta.ordinal;
             return;
         }
+        let key: Arc<str> = key.into();
         let begun = Watched::begin(
             &self.env.watches,
             self.inbox,
             meta,
-            key,
+            Arc::clone(&key),
             plans.clone(),
             limits,
         );
-        watched.insert(key.into(), begun);
+        watched.insert(key, begun);
     }
 
     /// Remembers how the object was read, and says why it is not watched if it should be.
@@ -228,23 +227,17 @@ impl Pass<'_> {
         watched.polled()
     }
 
-    /// Whether an applied object has become complete since it was looked at last. Writing first
-    /// would undo the very change that says so.
-    async fn has_completed(
-        &mut self,
+    /// What says that an applied object is complete, and not to be written any more.
+    fn completion(
+        &self,
         meta: &ManifestResourceMeta,
         config: EffectiveConfig<'_>,
         plans: &Plans,
-    ) -> bool {
-        if !completes(config.condition_rules) || !self.applied_before(meta) {
-            return false;
+    ) -> Completion {
+        let may = completes(config.condition_rules) && self.applied_before(meta);
+        Completion {
+            rules: may.then(|| (plans.rules.clone(), self.work.generation)),
         }
-        let Live::Found(object) = self.look_up(meta).await else {
-            return false;
-        };
-        let generation = self.work.generation;
-        let derived = derive_conditions(plans.rules.clone(), object, generation).await;
-        derived.is_some_and(|derived| read::is_true(&derived, MANIFEST_COMPLETE))
     }
 
     /// The compiled rules of a manifest.
@@ -410,6 +403,7 @@ impl Pass<'_> {
         key: &str,
         wanted: Wanted,
         owner: &Owner,
+        completion: &Completion,
     ) -> (Result<(), ApplyError>, Option<Value>) {
         let goes_with_work = owned_by_the_work(self.spec.delete_option.as_ref(), id_of(meta));
         let owner = OwnerChange::new(owner.clone(), goes_with_work);
@@ -424,17 +418,23 @@ impl Pass<'_> {
         let outcome = match wanted {
             Wanted::Update(desired) => {
                 let strategy = Strategy::Update;
-                let applied = apply(spoke, target, strategy, &desired, &owner, history).await;
+                let applied = apply(
+                    spoke, target, strategy, &desired, &owner, history, completion,
+                )
+                .await;
                 applied.map_err(ApplyError::from)
             }
             Wanted::CreateOnly(desired) => {
                 let strategy = Strategy::CreateOnly;
-                let applied = apply(spoke, target, strategy, &desired, &owner, history).await;
+                let applied = apply(
+                    spoke, target, strategy, &desired, &owner, history, completion,
+                )
+                .await;
                 applied.map_err(ApplyError::from)
             }
             Wanted::ServerSideApply(intent) => {
                 let last = last.and_then(Last::intent).cloned();
-                apply_on_server(spoke, target, *intent, &owner, last).await
+                apply_on_server(spoke, target, *intent, &owner, last, completion).await
             }
         };
         match outcome {
@@ -555,27 +555,6 @@ impl Pass<'_> {
             tracked,
         }
     }
-}
-
-/// Evaluates rules on a thread where nobody else waits: they may be hostile.
-pub(super) async fn derive_conditions(
-    rules: RulePlan,
-    object: Value,
-    generation: i64,
-) -> Option<Vec<Condition>> {
-    let now = Timestamp::now();
-    if rules.is_empty() {
-        return None;
-    }
-    let plan = rules.clone();
-    let evaluation = tokio::task::spawn_blocking(move || plan.evaluate(&object, generation, now));
-    let why = match tokio::time::timeout(EVALUATION_DEADLINE, evaluation).await {
-        Ok(Ok(conditions)) => return Some(conditions),
-        Ok(Err(error)) if error.is_panic() => "the evaluation failed".to_owned(),
-        Ok(Err(_)) => return None, // the process is ending
-        Err(_) => format!("no result within {} s", EVALUATION_DEADLINE.as_secs()),
-    };
-    Some(rules.unknown(&why, generation, now))
 }
 
 fn id_of(meta: &ManifestResourceMeta) -> ObjectId<'_> {

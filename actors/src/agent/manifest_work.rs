@@ -18,6 +18,8 @@
 //! After a restart it knows the work and nothing else, and the first pass finds out the rest: what
 //! was applied is read back from the cluster.
 
+mod reports;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,8 +33,7 @@ use tracing::{info, warn};
 
 use super::access_watch::AccessChanged;
 use super::metrics::{self, ReconcileResult};
-use super::observation::observe;
-use super::observer::{Inbox, Sighted, Sighting};
+use super::observer::Inbox;
 use super::pace::Pace;
 use super::reconcile::{Env, Memory, Outcome, Wishes, reconcile};
 use super::work::Work;
@@ -51,14 +52,6 @@ pub(super) const PENDING: BackoffPolicy = BackoffPolicy {
     first: Duration::from_millis(50),
     max: Duration::from_secs(60),
     reset_after: Duration::from_secs(300),
-};
-
-/// For objects that others change, and would change again after each repair. The first is repaired
-/// at once.
-const DRIFT: BackoffPolicy = BackoffPolicy {
-    first: Duration::from_millis(20),
-    max: Duration::from_secs(60),
-    reset_after: Duration::from_secs(60),
 };
 
 /// For what an executor may not do. Permissions that come sooner are seen by their watch.
@@ -155,7 +148,7 @@ impl ManifestWork {
             report: None,
             repair: None,
             pace: Pace::default(),
-            drift: Backoff::new(DRIFT),
+            drift: Backoff::new(reports::DRIFT),
             requests: Backoff::new(BackoffPolicy::REQUEST),
             types: Backoff::new(TYPES),
             pending: Backoff::new(PENDING),
@@ -292,122 +285,6 @@ impl ManifestWork {
         outcome.wishes
     }
 
-    /// Sees to what watches have shown, unless that is on its way.
-    fn look_at_inbox(&mut self, ctx: &mut Context<Self>) {
-        if self.running || self.report.is_some() || self.inbox.is_empty() {
-            return;
-        }
-        let pause = self.pace.pause(self.env.settings().coalesce);
-        self.report = Some(ctx.run_later(pause, |actor, ctx| {
-            actor.report = None;
-            actor.empty_inbox(ctx);
-        }));
-    }
-
-    fn empty_inbox(&mut self, ctx: &mut Context<Self>) {
-        if self.running {
-            return; // its end looks again
-        }
-        let (sightings, coverage) = self.inbox.drain();
-        if self.work.deleting {
-            return;
-        }
-        if !self.memory.is_of(&self.work) {
-            self.run(ctx);
-            return;
-        }
-        let news = |key: &Arc<str>, sighting: &Sighting| {
-            let watched = self.memory.watched.get(key);
-            watched.is_some_and(|watched| watched.is_news(sighting))
-        };
-        let news: Vec<_> = sightings
-            .into_iter()
-            .filter(|(key, sighting)| news(key, sighting))
-            .collect();
-        let drifted = coverage || news.iter().any(|(_, sighting)| sighting.drifted);
-        let reports: Vec<_> = news
-            .into_iter()
-            .filter(|(_, sighting)| sighting.reportable)
-            .collect();
-        if reports.is_empty() {
-            if drifted {
-                self.repair(ctx);
-            }
-        } else {
-            self.observe(reports, drifted, ctx);
-        }
-    }
-
-    fn observe(
-        &mut self,
-        sightings: Vec<(Arc<str>, Sighting)>,
-        drifted: bool,
-        ctx: &mut Context<Self>,
-    ) {
-        self.running = true;
-        let env = Arc::clone(&self.env);
-        let work = self.work.clone();
-        let memory = std::mem::take(&mut self.memory);
-        let report = self
-            .io
-            .run(async move { observe(&env, work, memory, &sightings).await });
-        ctx.spawn(
-            wrap_future::<_, Self>(report).map(move |outcome, actor, ctx| {
-                actor.observed(outcome, drifted, ctx);
-            }),
-        );
-    }
-
-    fn observed(
-        &mut self,
-        outcome: Result<Outcome, IoError>,
-        drifted: bool,
-        ctx: &mut Context<Self>,
-    ) {
-        self.running = false;
-        let before = Arc::clone(&self.work.resource_version);
-        match outcome {
-            // What could not be reported, a pass finds for itself.
-            Ok(outcome) if outcome.result == ReconcileResult::Ok => {
-                self.memory = outcome.memory;
-                self.take_written(outcome.work);
-            }
-            failed => {
-                let error = match failed {
-                    Ok(outcome) => {
-                        self.memory = outcome.memory;
-                        outcome.error.unwrap_or_default()
-                    }
-                    Err(error) => error.to_string(),
-                };
-                let (cluster, work) = (&self.env.cluster, &self.work.name);
-                warn!(cluster, %work, error, "watched values not reported, retrying");
-                let delay = self.requests.failed();
-                self.run_after(delay, ctx);
-            }
-        }
-        if before == self.work.resource_version {
-            self.pace.not_needed();
-        }
-        if std::mem::take(&mut self.again) || self.record_has_moved() {
-            self.run(ctx);
-        } else if drifted {
-            self.repair(ctx);
-        }
-        self.look_at_inbox(ctx);
-    }
-
-    /// Has a look at objects that may not be as they should.
-    fn repair(&mut self, ctx: &mut Context<Self>) {
-        if self.repair.is_none() {
-            let delay = self.drift.failed();
-            self.repair = Some(ctx.run_later(delay, |actor, ctx| {
-                actor.repair = None;
-                actor.run(ctx);
-            }));
-        }
-    }
-
     /// What was written comes back through the watch, too, but later.
     fn take_written(&mut self, work: Option<Work>) {
         if let Some(work) = work
@@ -508,14 +385,6 @@ impl Handler<RecordSeen> for ManifestWork {
         if news || !self.running && self.record_has_moved() {
             self.run(ctx);
         }
-    }
-}
-
-impl Handler<Sighted> for ManifestWork {
-    type Result = ();
-
-    fn handle(&mut self, _: Sighted, ctx: &mut Self::Context) {
-        self.look_at_inbox(ctx);
     }
 }
 

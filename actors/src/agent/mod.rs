@@ -14,6 +14,7 @@
 //! | `record_watch`, `eviction` | its records on the cluster; actor: the end of one without a work |
 //! | `access_watch`, `access` | actor: when rights change; what executors may do |
 //! | `reconcile`, `manifest`, `apply`, `deletion` | what one look does |
+//! | `evaluation` | condition rules, aside |
 //! | `applied_work`, `records` | the record on the cluster, removal of objects |
 //! | `watched`, `observer`, `observation` | what watches show of its objects, and what comes of it |
 //! | `status` | from what was seen to the work's status; pure |
@@ -31,6 +32,7 @@ mod apply;
 mod calls;
 mod cluster_agent;
 mod deletion;
+mod evaluation;
 mod eviction;
 mod hub;
 mod manifest;
@@ -49,6 +51,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod watched;
+mod watched_group;
 mod work;
 
 pub use access_watch::{AccessChanged, AccessWatch, AccessWatchState};
@@ -59,6 +62,8 @@ pub use manifest_work::{
 };
 pub use observer::Sighted;
 pub use settings::AgentSettings;
+#[doc(hidden)]
+pub use watched_group::WatchedGroup;
 pub use work::Work;
 
 use actix::Addr;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::evaluation::derive_conditions;
 use super::hub::Hub;
-use super::manifest::{derive_conditions, key_of};
+use super::manifest::key_of;
 use super::metrics::{self, ReconcileResult};
 use super::observer::{Sight, Sighting};
 use super::reconcile::{Env, Memory, Outcome};
@@ -33,14 +34,14 @@ pub(super) async fn observe(
             .and_then(|ordinal| manifests.get(ordinal))
             .filter(|known| key_of(&known.resource_meta) == **key);
         let Some(known) = known else { continue };
-        let observer = Arc::clone(&watched.observer);
-        let plans = observer.plans.clone();
+        let subject = Arc::clone(&watched.observer);
+        let plans = subject.plans.clone();
         let read = match &sighting.object {
             Sight::Present(object) => {
-                let Ok(object) = observer.decode(object) else {
+                let Ok(object) = subject.decode(object) else {
                     continue;
                 };
-                let feedback = plans.feedback.evaluate(&object, observer.limits);
+                let feedback = plans.feedback.evaluate(&object, subject.limits);
                 if !plans.feedback.is_empty() {
                     metrics::feedback_evaluated(!feedback.errors.is_empty());
                 }
@@ -51,6 +52,7 @@ pub(super) async fn observe(
             Sight::Absent => continue,
         };
         watched.note(&sighting.object);
+        memory.quiet_since = None;
         observed.push(Observed {
             meta: known.resource_meta.clone(),
             read,

@@ -422,7 +422,7 @@ mod tests {
         })
     }
 
-    fn observer(rules: Value) -> (Observer, Arc<Inbox>) {
+    fn observer(rules: &Value) -> (Observer, Arc<Inbox>) {
         let rules: Vec<FeedbackRule> = serde_json::from_str(&rules.to_string()).unwrap();
         let inbox = Arc::new(Inbox::default());
         let observer = Observer::new(
@@ -452,7 +452,7 @@ mod tests {
 
     #[test]
     fn only_changes_that_concern_the_work_get_through() {
-        let (observer, inbox) = observer(phase());
+        let (observer, inbox) = observer(&phase());
         observer.seen(&at(10, |_| {}));
         assert_eq!(only(&inbox), Some((true, true)), "the first state");
         observer.seen(&at(11, |_| {}));
@@ -464,7 +464,7 @@ mod tests {
         }));
         assert_eq!(only(&inbox), None, "what nobody reports");
         observer.seen(&at(13, |object| {
-            object["status"]["phase"] = "Failed".into()
+            object["status"]["phase"] = "Failed".into();
         }));
         assert_eq!(only(&inbox), Some((true, false)));
         observer.seen(&at(14, |object| {
@@ -487,14 +487,14 @@ mod tests {
 
     #[test]
     fn late_and_repeated_states_are_not_news() {
-        let (observer, inbox) = observer(phase());
+        let (observer, inbox) = observer(&phase());
         observer.seen(&at(10, |_| {}));
         only(&inbox);
         observer.seen(&at(9, |object| {
-            object["status"]["phase"] = "Pending".into()
+            object["status"]["phase"] = "Pending".into();
         }));
         observer.seen(&at(10, |object| {
-            object["status"]["phase"] = "Pending".into()
+            object["status"]["phase"] = "Pending".into();
         }));
         observer.gone(Some(&at(8, |_| {})));
         assert_eq!(only(&inbox), None);
@@ -503,7 +503,7 @@ mod tests {
 
     #[test]
     fn an_end_is_told_once_and_so_is_a_new_beginning() {
-        let (observer, inbox) = observer(phase());
+        let (observer, inbox) = observer(&phase());
         observer.seen(&at(10, |_| {}));
         only(&inbox);
         observer.gone(Some(&at(11, |_| {})));
@@ -522,7 +522,7 @@ mod tests {
 
     #[test]
     fn the_newest_state_stands_for_all_of_them() {
-        let (observer, inbox) = observer(phase());
+        let (observer, inbox) = observer(&phase());
         observer.seen(&at(10, |_| {}));
         only(&inbox);
         observer.seen(&at(11, |object| object["spec"]["size"] = 2.into()));
@@ -539,7 +539,7 @@ mod tests {
 
     #[test]
     fn what_a_list_gives_is_the_same_object() {
-        let (observer, inbox) = observer(phase());
+        let (observer, inbox) = observer(&phase());
         observer.seen(&at(10, |_| {}));
         only(&inbox);
         // Without its type, and with fields in another order.
@@ -552,7 +552,7 @@ mod tests {
 
     #[test]
     fn rules_for_conditions_may_look_at_anything() {
-        let (mut observer, inbox) = observer(json!([]));
+        let (mut observer, inbox) = observer(&json!([]));
         observer.seen(&at(10, |_| {}));
         only(&inbox);
         observer.seen(&at(11, |object| object["status"]["heartbeat"] = 2.into()));
@@ -570,7 +570,7 @@ mod tests {
 
     #[test]
     fn a_poll_can_tell_whether_a_value_was_missed() {
-        let (observer, _inbox) = observer(phase());
+        let (observer, _inbox) = observer(&phase());
         let plan = Arc::clone(&observer.plans.feedback);
         let read = |object: &WatchedObject| {
             let value = observer.decode(object).unwrap();
@@ -600,7 +600,7 @@ mod tests {
 
     #[actix::test]
     async fn one_message_tells_of_all_that_is_there() {
-        let (observer, inbox) = observer(phase());
+        let (observer, inbox) = observer(&phase());
         observer.seen(&at(10, |_| {}));
         let told = Arc::default();
         let work = Work(Arc::clone(&told)).start();

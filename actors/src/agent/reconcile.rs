@@ -31,6 +31,7 @@ use muster_core::feedback::FeedbackPlan;
 use muster_core::manifest::ParsedManifest;
 use muster_core::ownership::{Owner, untracked};
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 
 use super::access::Access;
 use super::applied_work::{self, Identity};
@@ -135,6 +136,8 @@ pub(super) struct Memory {
     pub(super) watched: HashMap<Arc<str>, Watched>,
     /// Nothing is, since the work is ready (`watch.stop_when_ready`).
     pub(super) resting: bool,
+    /// Since when nothing about the work has changed.
+    pub(super) quiet_since: Option<Instant>,
     /// The generation that was looked at to the end.
     pub(super) looked_at: Option<i64>,
 }
@@ -154,6 +157,7 @@ impl Memory {
             self.plans.clear();
             self.ignore_fields.clear();
             self.resting = false;
+            self.quiet_since = None;
         }
         self
     }
@@ -362,28 +366,32 @@ async fn look(
     outcome.error = error;
     outcome.has_executor = spec.executor.is_some();
     let mut outcome = report(outcome, written);
-    if env.settings().stop_when_ready {
-        rest(&mut outcome, &before);
+    let settings = env.settings();
+    if settings.stop_when_ready {
+        rest(&mut outcome, &before, settings.poll_interval);
     } else {
         outcome.again |= std::mem::take(&mut outcome.memory.resting);
     }
     outcome
 }
 
-/// Ends the watches of a work that is ready, and takes them back when it is not, or when a poll has
-/// found other values.
-fn rest(outcome: &mut Outcome, before: &ManifestWorkStatus) {
+/// Ends the watches of a work that is ready and has been quiet for as long as `quiet`, and takes
+/// them back when it is not, as when a poll has found other values.
+fn rest(outcome: &mut Outcome, before: &ManifestWorkStatus, quiet: Duration) {
     let Some(work) = &outcome.work else { return };
     let status = work.status();
     let ready = read::is_true_for(&status.conditions, WORK_AVAILABLE, work.generation)
         && !read::is_true(&status.conditions, WORK_PROGRESSING);
-    let settled = status.resource_status == before.resource_status;
-    let resting = outcome.memory.resting;
-    outcome.memory.resting = ready && (settled || !resting);
-    if outcome.memory.resting {
-        outcome.memory.watched.clear();
+    let memory = &mut outcome.memory;
+    if !ready || status.resource_status != before.resource_status {
+        memory.quiet_since = None;
+    }
+    let since = *memory.quiet_since.get_or_insert_with(Instant::now);
+    let rested = std::mem::replace(&mut memory.resting, ready && since.elapsed() >= quiet);
+    if memory.resting {
+        memory.watched.clear();
     } else {
-        outcome.again |= resting;
+        outcome.again |= rested;
     }
 }
 

@@ -18,7 +18,7 @@ use tracing::warn;
 
 use super::access_watch::{AccessChanged, AccessWatch};
 use super::applied_work::name_of;
-use super::cluster_agent::{ClusterAgent, STOP_LIMIT, WATCH_AGAIN_AFTER};
+use super::cluster_agent::{ClusterAgent, STOP_LIMIT};
 use super::eviction::{Eviction, LookAgain};
 use super::manifest_work::{ExecutorUsed, RecordSeen};
 use super::{metrics, records};
@@ -249,21 +249,19 @@ impl StreamHandler<Seen<Record>> for ClusterAgent {
             return;
         }
         match seen {
-            Seen::Listing => self.book.listing = Some(HashSet::new()),
+            Seen::Listing => {
+                // Nothing is known of the time before it.
+                self.env.records.forget();
+                self.book.listing = Some(HashSet::new());
+            }
             Seen::Item(record) | Seen::Changed(record) => self.record_seen(record, ctx),
             Seen::Listed => self.records_listed(ctx),
             Seen::Gone(record) => self.record_gone(&record.name, ctx),
         }
     }
 
-    /// The stream never ends by itself, so its task has panicked: watch anew.
-    fn finished(&mut self, ctx: &mut Self::Context) {
-        let cluster = &self.deps.cluster;
-        warn!(cluster, "watch of records ended, watching anew");
-        self.env.records.forget();
-        self.book.restarting();
-        ctx.run_later(WATCH_AGAIN_AFTER, Self::watch_records);
-    }
+    /// The stream ends only with the runtime; the default would stop this actor.
+    fn finished(&mut self, _: &mut Self::Context) {}
 }
 
 /// The first work with an executor makes the agent watch who may do what.

@@ -50,14 +50,14 @@ impl Watched {
         watches: &Arc<Watches>,
         inbox: &Arc<Inbox>,
         meta: &ManifestResourceMeta,
-        key: &str,
+        key: Arc<str>,
         plans: Plans,
         limits: FeedbackLimits,
     ) -> Self {
         let resource = Resource::new(&*meta.group, &*meta.version, &*meta.resource);
         let observer = Arc::new(Observer::new(
             Arc::clone(inbox),
-            key.into(),
+            key,
             resource.clone(),
             &meta.kind,
             plans,
@@ -98,6 +98,7 @@ impl Watched {
                 self.ahead = None;
             } else if since.elapsed() >= WITHIN {
                 metrics::watch_missed();
+                self.subscription.mistrust();
                 self.ahead = None;
             }
         }

@@ -36,9 +36,6 @@ use super::work_writes::WriteError;
 use crate::supervision::{IoError, Snapshot, Stop};
 use crate::watching::{Seen, watch};
 
-/// Pause before a watch whose task has panicked is opened again.
-const WATCH_AGAIN_AFTER: Duration = Duration::from_secs(1);
-
 /// Questions only: what this actor lives on comes from its stream.
 const MAILBOX: usize = 16;
 /// Deletions under way, so that a hub that was away does not send thousands at once.
@@ -236,10 +233,8 @@ impl StreamHandler<Event> for FinishedWorks {
         self.pump(ctx);
     }
 
-    /// The stream never ends by itself, so its task has panicked: watch anew.
-    fn finished(&mut self, ctx: &mut Self::Context) {
-        ctx.run_later(WATCH_AGAIN_AFTER, Self::watch_works);
-    }
+    /// The stream ends only with the runtime; the default would stop this actor.
+    fn finished(&mut self, _: &mut Self::Context) {}
 }
 
 impl Handler<Snapshot> for FinishedWorks {

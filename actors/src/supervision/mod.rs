@@ -27,4 +27,5 @@ pub use backoff::{Backoff, BackoffPolicy};
 pub use health::{Health, StreamHealth};
 pub use io::{Io, IoError, Running};
 pub use registry::{ActorReport, Registry, Snapshot};
+pub(crate) use supervise::panic_text;
 pub use tell::{Outbox, Refused, Stop, stop, tell};

@@ -53,7 +53,7 @@ where
 }
 
 /// The text of a panic's payload, where it has one.
-pub(super) fn panic_text(payload: &(dyn Any + Send)) -> &str {
+pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> &str {
     payload
         .downcast_ref::<&str>()
         .copied()

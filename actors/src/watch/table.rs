@@ -113,6 +113,8 @@ struct Table {
     covers: Covers,
     /// Subscriptions so far, which orders them.
     count: u64,
+    /// Objects whose watch has missed a change.
+    mistrusted: Vec<ObjectPath>,
 }
 
 impl Table {
@@ -149,13 +151,24 @@ impl Table {
         &'a self,
         key: &'a WatchKey,
     ) -> impl Iterator<Item = (&'a Arc<str>, &'a Arc<str>, &'a Vec<Arc<dyn Subscriber>>)> {
-        let namespaces = self.types.get(&key.resource).into_iter().flatten();
+        let of_type = self.types.get(&key.resource);
+        // Without a look at what lies elsewhere.
+        let (all, one) = match &key.scope {
+            Scope::Cluster => (of_type, None),
+            Scope::Namespace(namespace) | Scope::Object { namespace, .. } => (
+                None,
+                of_type.and_then(|of_type| of_type.get_key_value(namespace)),
+            ),
+        };
+        let namespaces = all.into_iter().flatten().chain(one);
         namespaces.flat_map(move |(namespace, of_namespace)| {
-            of_namespace
-                .objects
-                .iter()
-                .filter(move |(name, _)| key.scope.covers(namespace, name))
-                .map(move |(name, subscribers)| (namespace, name, subscribers))
+            let objects = &of_namespace.objects;
+            let (all, one) = match &key.scope {
+                Scope::Object { name, .. } => (None, objects.get_key_value(name)),
+                Scope::Cluster | Scope::Namespace(_) => (Some(objects), None),
+            };
+            let objects = all.into_iter().flatten().chain(one);
+            objects.map(move |(name, subscribers)| (namespace, name, subscribers))
         })
     }
 }
@@ -200,9 +213,15 @@ impl Watches {
             since,
             objects: HashMap::new(),
         });
-        let subscribers = namespace.objects.entry(Arc::clone(&path.name)).or_default();
-        let news = subscribers.is_empty();
-        subscribers.push(Arc::clone(&subscriber));
+        let news = if let Some(others) = namespace.objects.get_mut(&path.name) {
+            others.push(Arc::clone(&subscriber));
+            false
+        } else {
+            // Most objects have one subscriber: no room for more.
+            let only = vec![Arc::clone(&subscriber)];
+            namespace.objects.insert(Arc::clone(&path.name), only);
+            true
+        };
         drop(table);
         if news {
             self.changed.notify_one();
@@ -271,13 +290,20 @@ impl Watches {
 
     /// Replaces what is known of the watches, and tells those who are watched no more, or again.
     pub(super) fn cover(&self, covers: Covers) {
-        let mut table = self.lock();
-        let before = std::mem::replace(&mut table.covers, covers);
-        let table = &*table;
+        let mut guard = self.lock();
+        let before = std::mem::replace(&mut guard.covers, covers);
+        let table = &*guard;
         let told = |coverage| match coverage {
             Coverage::Polled(why) => Some(why),
             Coverage::Opening | Coverage::Watched => None,
         };
+        let unwatched = |covers: &Covers| {
+            let mut covers = covers.values();
+            covers.any(|cover| matches!(cover, Cover::Unwatched(_)))
+        };
+        if !unwatched(&before) && !unwatched(&table.covers) {
+            return; // nobody was told, and there is nothing to tell
+        }
         let keys: HashSet<_> = before.keys().chain(table.covers.keys()).collect();
         let changed = keys
             .into_iter()
@@ -297,6 +323,7 @@ impl Watches {
             }
         }
         let affected: Vec<Arc<dyn Subscriber>> = affected;
+        drop(guard);
         for subscriber in affected {
             subscriber.coverage_changed();
         }
@@ -349,6 +376,11 @@ impl Watches {
         }
     }
 
+    /// Objects whose watch is not to be trusted, since the last time that this was asked.
+    pub(super) fn mistrusted(&self) -> Vec<ObjectPath> {
+        std::mem::take(&mut self.lock().mistrusted)
+    }
+
     /// Whether anything of this type is wanted.
     pub(super) fn wants(&self, resource: &Resource) -> bool {
         self.lock().types.contains_key(resource)
@@ -396,6 +428,13 @@ impl Subscription {
     /// What it is to.
     pub fn path(&self) -> &ObjectPath {
         &self.path
+    }
+
+    /// The subscriber has found out by itself what a watch should have shown: the watch may be
+    /// dead without anybody knowing, and is replaced.
+    pub fn mistrust(&self) {
+        self.watches.lock().mistrusted.push(self.path.clone());
+        self.watches.changed.notify_one();
     }
 
     /// How the subscriber hears of the object at present.

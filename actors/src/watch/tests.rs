@@ -1,1 +1,696 @@
+//! The supervisor against an embedded cluster, on a paused clock. Open watches are counted where
+//! the requests pass, so the cap is not the supervisor's own word.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use actix::Addr;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::Client;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
+use muster_apiserver::{ApiServer, Storage};
+use muster_core::watch_plan::{Resource, WatchLimits};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::*;
+use crate::supervision::{Health, Io, Registry, Snapshot, stop};
+
+const EVENTUALLY: Duration = Duration::from_secs(60);
+
+type Answer = UnsyncBoxBody<Bytes, tower::BoxError>;
+
+fn boxed(body: Body) -> Answer {
+    body.map_err(Into::into).boxed_unsync()
+}
+
+/// The middle of the connection: counts open watches, and refuses what it is told to.
+#[derive(Clone, Default)]
+struct Gate {
+    state: Arc<Mutex<GateState>>,
+}
+
+#[derive(Default)]
+struct GateState {
+    open: BTreeMap<String, usize>,
+    most: usize,
+    opened: usize,
+    /// Parts of a path and query, with the status code of the answer.
+    refused: Vec<(String, u16)>,
+}
+
+/// Counted as long as it lives.
+struct Opened {
+    gate: Gate,
+    path: String,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let mut state = self.gate.lock();
+        if let Some(count) = state.open.get_mut(&self.path) {
+            *count -= 1;
+        }
+        state.open.retain(|_, count| *count > 0);
+    }
+}
+
+impl Gate {
+    fn lock(&self) -> MutexGuard<'_, GateState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn client(&self, server: Client) -> Client {
+        let gate = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (gate, server) = (gate.clone(), server.clone());
+            async move { gate.pass(server, request).await }
+        });
+        Client::new(service, "default")
+    }
+
+    async fn pass(
+        &self,
+        server: Client,
+        request: Request<Body>,
+    ) -> Result<Response<Answer>, tower::BoxError> {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let selector = query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("fieldSelector=metadata.name%3D"));
+        let mut path = request.uri().path().to_owned();
+        if let Some(name) = selector {
+            path = format!("{path}?{name}");
+        }
+        let refused = self.lock().refused.clone();
+        if let Some((_, code)) = refused.iter().find(|(part, _)| path.ends_with(&**part)) {
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                "code": code, "reason": "Refused", "message": format!("no watch of {path}")});
+            let body = Full::from(serde_json::to_vec(&status)?);
+            let body = body.map_err(|never| match never {}).boxed_unsync();
+            return Ok(Response::builder().status(*code).body(body)?);
+        }
+        if !query.contains("watch=true") {
+            return Ok(server.send(request).await?.map(boxed));
+        }
+        let opened = {
+            let mut state = self.lock();
+            *state.open.entry(path.clone()).or_default() += 1;
+            state.opened += 1;
+            state.most = state.most.max(state.open.values().sum());
+            Opened {
+                gate: self.clone(),
+                path,
+            }
+        };
+        let answer = server.send(request).await?;
+        Ok(answer.map(|body| {
+            let frames = body.map_frame(move |frame| {
+                let _open = &opened;
+                frame
+            });
+            frames.map_err(Into::into).boxed_unsync()
+        }))
+    }
+
+    /// Paths of the open watches, those of one object with its name.
+    fn open(&self) -> BTreeSet<String> {
+        self.lock().open.keys().cloned().collect()
+    }
+
+    fn most(&self) -> usize {
+        self.lock().most
+    }
+
+    fn opened(&self) -> usize {
+        self.lock().opened
+    }
+
+    fn refuse(&self, part: &str, code: u16) {
+        self.lock().refused.push((part.to_owned(), code));
+    }
+
+    fn allow(&self) {
+        self.lock().refused.clear();
+    }
+}
+
+/// Keeps the newest of what it hears, and counts.
+#[derive(Debug, Default)]
+struct Ear {
+    state: Mutex<Heard>,
+}
+
+#[derive(Debug, Default, Clone, PartialEq)]
+struct Heard {
+    value: Option<Value>,
+    ends: usize,
+    coverage_changes: usize,
+}
+
+impl Ear {
+    fn heard(&self) -> Heard {
+        self.state.lock().unwrap().clone()
+    }
+}
+
+impl Subscriber for Ear {
+    fn seen(&self, object: &Arc<WatchedObject>) {
+        let object: Value = serde_json::from_str(object.json()).unwrap();
+        self.state.lock().unwrap().value = Some(object["data"]["v"].clone());
+    }
+
+    fn gone(&self, _: Option<&Arc<WatchedObject>>) {
+        let mut heard = self.state.lock().unwrap();
+        heard.value = None;
+        heard.ends += 1;
+    }
+
+    fn coverage_changed(&self) {
+        self.state.lock().unwrap().coverage_changes += 1;
+    }
+}
+
+struct World {
+    server: ApiServer,
+    gate: Gate,
+    watches: Arc<Watches>,
+    supervisor: Addr<WatchSupervisor>,
+    registry: Registry,
+    health: Health,
+}
+
+/// An object somebody listens to.
+struct Listener {
+    ear: Arc<Ear>,
+    subscription: Subscription,
+}
+
+impl World {
+    async fn start(max_watches: usize) -> Self {
+        tokio::time::pause();
+        let server = ApiServer::builder()
+            .storage(Storage::Memory)
+            .build()
+            .await
+            .unwrap();
+        let gate = Gate::default();
+        let (watches, registry, health) = (Watches::new(), Registry::new(), Health::new());
+        let limits = WatchLimits {
+            max_watches,
+            ..WatchLimits::default()
+        };
+        let supervisor = WatchSupervisor::new(
+            "c1",
+            gate.client(server.client()),
+            Arc::clone(&watches),
+            limits,
+            Io::current(),
+            registry.clone(),
+            health.clone(),
+        );
+        let world = Self {
+            supervisor: registry.start("WatchSupervisor", "c1", supervisor),
+            server,
+            gate,
+            watches,
+            registry,
+            health,
+        };
+        for name in ["a", "b", "c"] {
+            let namespace = json!({"metadata": {"name": name}});
+            let namespace: Namespace = serde_json::from_str(&namespace.to_string()).unwrap();
+            let api = Api::all(world.server.client());
+            api.create(&PostParams::default(), &namespace)
+                .await
+                .unwrap();
+        }
+        world
+    }
+
+    fn listen(&self, resource: &Resource, namespace: &str, name: &str) -> Listener {
+        let ear = Arc::new(Ear::default());
+        let path = ObjectPath {
+            resource: resource.clone(),
+            namespace: namespace.into(),
+            name: name.into(),
+        };
+        let subscription = self.watches.subscribe(path, Arc::clone(&ear) as _);
+        Listener { ear, subscription }
+    }
+
+    fn config_map(&self, namespace: &str, name: &str) -> Listener {
+        self.listen(&Resource::new("", "v1", "configmaps"), namespace, name)
+    }
+
+    async fn write(&self, namespace: &str, name: &str, value: &str) {
+        let api: Api<ConfigMap> = Api::namespaced(self.server.client(), namespace);
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name}, "data": {"v": value}});
+        let params = PatchParams::apply("test").force();
+        api.patch(name, &params, &Patch::Apply(&object))
+            .await
+            .unwrap();
+    }
+
+    async fn delete(&self, namespace: &str, name: &str) {
+        let api: Api<ConfigMap> = Api::namespaced(self.server.client(), namespace);
+        api.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Waits until just these watches are open.
+    async fn open(&self, wanted: &[&str]) {
+        let wanted: BTreeSet<_> = wanted.iter().map(|path| (*path).to_owned()).collect();
+        eventually(|| self.gate.open(), |open| *open == wanted).await;
+    }
+
+    async fn state(&self) -> Value {
+        self.supervisor.send(Snapshot).await.unwrap()
+    }
+
+    async fn end(self) {
+        assert!(stop(&self.supervisor, Duration::from_secs(10)).await);
+        let ended = self.registry.ended(Duration::from_secs(1)).await;
+        assert_eq!(ended, Ok(()));
+        self.open(&[]).await;
+    }
+}
+
+impl Listener {
+    async fn hears(&self, value: Option<&str>) {
+        let value = value.map(Value::from);
+        eventually(|| self.ear.heard().value, |heard| *heard == value).await;
+    }
+
+    async fn is(&self, coverage: impl Fn(&Coverage) -> bool) -> Coverage {
+        eventually(|| self.subscription.coverage(), coverage).await
+    }
+
+    async fn watched(&self) {
+        self.is(|coverage| *coverage == Coverage::Watched).await;
+    }
+}
+
+async fn eventually<T: std::fmt::Debug>(ask: impl Fn() -> T, wanted: impl Fn(&T) -> bool) -> T {
+    let deadline = Instant::now() + EVENTUALLY;
+    loop {
+        let answer = ask();
+        if wanted(&answer) {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "last seen: {answer:#?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+const MAPS_OF_A: &str = "/api/v1/namespaces/a/configmaps";
+const MAPS: &str = "/api/v1/configmaps";
+
+fn of_object(collection: &str, name: &str) -> String {
+    format!("{collection}?{name}")
+}
+
+#[actix::test]
+async fn an_object_that_comes_changes_and_goes_is_seen() {
+    let world = World::start(5).await;
+    let x = world.config_map("a", "x");
+    world.open(&[&of_object(MAPS_OF_A, "x")]).await;
+    x.watched().await;
+    world.write("a", "x", "1").await;
+    x.hears(Some("1")).await;
+    world.write("a", "x", "2").await;
+    world.write("a", "other", "9").await;
+    x.hears(Some("2")).await;
+    world.delete("a", "x").await;
+    x.hears(None).await;
+    assert_eq!(x.ear.heard().coverage_changes, 0);
+    drop(x);
+    world.open(&[]).await;
+    world.end().await;
+}
+
+/// C049: whoever comes and goes, there is one watch.
+#[actix::test]
+async fn objects_of_a_namespace_share_a_watch_that_ends_with_the_last() {
+    let world = World::start(5).await;
+    let (x, y) = (world.config_map("a", "x"), world.config_map("a", "y"));
+    world.open(&[MAPS_OF_A]).await;
+    let twice = world.config_map("a", "x");
+    world.write("a", "x", "1").await;
+    x.hears(Some("1")).await;
+    twice.hears(Some("1")).await;
+    drop((x, y));
+    world.write("a", "x", "2").await;
+    twice.hears(Some("2")).await;
+    world.open(&[MAPS_OF_A]).await;
+    drop(twice);
+    world.open(&[]).await;
+    assert_eq!(world.gate.most(), 1);
+    world.end().await;
+}
+
+/// C048: what finds no room says so, and takes the first slot that is free.
+#[actix::test]
+async fn the_cap_holds_and_a_free_slot_goes_to_the_longest_waiting() {
+    let world = World::start(2).await;
+    let maps = world.config_map("a", "x");
+    maps.watched().await;
+    let secrets = world.listen(&Resource::new("", "v1", "secrets"), "a", "x");
+    secrets.watched().await;
+    let services = world.listen(&Resource::new("", "v1", "services"), "a", "x");
+    let full = Coverage::Polled(Unwatched::Full(2));
+    services.is(|coverage| *coverage == full).await;
+    assert_eq!(services.ear.heard().coverage_changes, 1);
+    let pods = world.listen(&Resource::new("", "v1", "pods"), "a", "x");
+    pods.is(|coverage| *coverage == full).await;
+    assert_eq!(
+        world.state().await["waiting"],
+        json!(["services.v1 a/x", "pods.v1 a/x"])
+    );
+
+    drop(secrets);
+    services.watched().await;
+    assert_eq!(services.ear.heard().coverage_changes, 2);
+    pods.is(|coverage| *coverage == full).await;
+    drop(maps);
+    pods.watched().await;
+    assert_eq!(world.gate.most(), 2);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_wide_watch_takes_over_without_a_gap_where_there_is_room() {
+    let world = World::start(3).await;
+    let listeners = ["a", "b", "c"].map(|namespace| world.config_map(namespace, "x"));
+    for (listener, namespace) in listeners.iter().zip(["a", "b", "c"]) {
+        listener.watched().await;
+        world.write(namespace, "x", "1").await;
+        listener.hears(Some("1")).await;
+    }
+    // A fourth does not fit: all of one type are watched together.
+    let secret = world.listen(&Resource::new("", "v1", "secrets"), "a", "x");
+    world
+        .open(&[MAPS, &of_object("/api/v1/namespaces/a/secrets", "x")])
+        .await;
+    secret.watched().await;
+    for (listener, namespace) in listeners.iter().zip(["a", "b", "c"]) {
+        world.write(namespace, "x", "2").await;
+        listener.hears(Some("2")).await;
+        assert_eq!(listener.ear.heard().coverage_changes, 0);
+    }
+    assert_eq!(world.gate.most(), 3);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_new_cap_takes_effect_at_once() {
+    let world = World::start(2).await;
+    let maps = world.config_map("a", "x");
+    maps.watched().await;
+    let secrets = world.listen(&Resource::new("", "v1", "secrets"), "a", "x");
+    secrets.watched().await;
+    let limits = |max_watches| {
+        ChangeLimits(WatchLimits {
+            max_watches,
+            ..WatchLimits::default()
+        })
+    };
+    world.supervisor.send(limits(1)).await.unwrap();
+    world.open(&[&of_object(MAPS_OF_A, "x")]).await;
+    let full = Coverage::Polled(Unwatched::Full(1));
+    secrets.is(|coverage| *coverage == full).await;
+    world.supervisor.send(limits(0)).await.unwrap();
+    world.open(&[]).await;
+    world.supervisor.send(limits(7)).await.unwrap();
+    maps.watched().await;
+    secrets.watched().await;
+    world.write("a", "x", "1").await;
+    maps.hears(Some("1")).await;
+    world.end().await;
+}
+
+#[actix::test]
+async fn another_width_is_another_plan_for_all() {
+    let world = World::start(8).await;
+    let (x, y) = (world.config_map("a", "x"), world.config_map("a", "y"));
+    let secret = world.listen(&Resource::new("", "v1", "secrets"), "a", "x");
+    world
+        .open(&[MAPS_OF_A, &of_object("/api/v1/namespaces/a/secrets", "x")])
+        .await;
+    secret.watched().await;
+    let limits = WatchLimits {
+        max_watches: 8,
+        widen_after: 3,
+    };
+    world.supervisor.send(ChangeLimits(limits)).await.unwrap();
+    // The one that serves both already goes on as it is, but is a new one, like all others.
+    eventually(|| world.gate.opened(), |opened| *opened == 4).await;
+    world.write("a", "x", "1").await;
+    world.write("a", "y", "1").await;
+    x.hears(Some("1")).await;
+    y.hears(Some("1")).await;
+    eventually(
+        || world.gate.lock().open.values().sum(),
+        |open: &usize| *open == 2,
+    )
+    .await;
+    assert_eq!(world.state().await["generation"], 1);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_refused_wide_watch_falls_back_and_is_tried_again() {
+    let world = World::start(5).await;
+    world.gate.refuse(MAPS_OF_A, 403);
+    let (x, y) = (world.config_map("a", "x"), world.config_map("a", "y"));
+    let (of_x, of_y) = (of_object(MAPS_OF_A, "x"), of_object(MAPS_OF_A, "y"));
+    world.open(&[&of_x, &of_y]).await;
+    x.watched().await;
+    y.watched().await;
+    world.write("a", "x", "1").await;
+    x.hears(Some("1")).await;
+    let state = world.state().await;
+    let why = &state["refused"]["configmaps.v1 in a"];
+    assert_eq!(*why, format!("no watch of {MAPS_OF_A}"));
+    let before = Instant::now();
+    world.gate.allow();
+    world.open(&[MAPS_OF_A]).await;
+    assert!(before.elapsed() <= Duration::from_secs(30));
+    world.write("a", "y", "1").await;
+    y.hears(Some("1")).await;
+    assert!(world.health.not_ready().is_empty());
+    world.end().await;
+}
+
+#[actix::test]
+async fn what_may_not_be_watched_at_all_is_polled_and_says_why() {
+    let world = World::start(5).await;
+    let of_x = of_object(MAPS_OF_A, "x");
+    world.gate.refuse(&of_x, 403);
+    let x = world.config_map("a", "x");
+    let polled = x
+        .is(|coverage| matches!(coverage, Coverage::Polled(_)))
+        .await;
+    let Coverage::Polled(why) = polled else {
+        panic!()
+    };
+    assert!(why.to_string().contains("no watch of"), "{why}");
+    // Tries come and go, the answer stays.
+    tokio::time::sleep(EVENTUALLY).await;
+    assert_eq!(x.ear.heard().coverage_changes, 1);
+    assert_eq!(world.gate.opened(), 0);
+    world.gate.allow();
+    x.watched().await;
+    assert_eq!(x.ear.heard().coverage_changes, 2);
+    world.end().await;
+}
+
+/// A probe of what was refused costs nobody a watch that works.
+#[actix::test]
+async fn a_refused_watch_is_not_tried_at_the_cost_of_others() {
+    let world = World::start(2).await;
+    world.gate.refuse(MAPS_OF_A, 403);
+    let (x, y) = (world.config_map("a", "x"), world.config_map("a", "y"));
+    x.watched().await;
+    y.watched().await;
+    let opened = world.gate.opened();
+    tokio::time::sleep(EVENTUALLY * 3).await;
+    assert_eq!(world.gate.opened(), opened, "nothing was closed for it");
+    x.watched().await;
+    y.watched().await;
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_type_that_is_gone_is_looked_for_again_at_once_when_asked_for() {
+    let world = World::start(5).await;
+    let of_x = of_object(MAPS_OF_A, "x");
+    world.gate.refuse(&of_x, 404);
+    let x = world.config_map("a", "x");
+    x.is(|coverage| matches!(coverage, Coverage::Polled(_)))
+        .await;
+    world.gate.allow();
+    drop(x);
+    eventually(|| world.watches.len(), |len| *len == 0).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let before = Instant::now();
+    let x = world.config_map("a", "x");
+    x.watched().await;
+    assert!(before.elapsed() < Duration::from_secs(1));
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_restart_overlaps_where_there_is_room() {
+    let world = World::start(8).await;
+    assert_eq!(restart_under_load(&world).await, 6);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_restart_at_the_cap_replaces_one_after_the_other() {
+    let world = World::start(3).await;
+    assert_eq!(restart_under_load(&world).await, 3);
+    world.end().await;
+}
+
+/// Replaces three watches while an object changes. Returns how many were open at most.
+async fn restart_under_load(world: &World) -> usize {
+    let listeners = [
+        world.config_map("a", "x"),
+        world.listen(&Resource::new("", "v1", "secrets"), "a", "x"),
+        world.listen(&Resource::new("", "v1", "services"), "a", "x"),
+    ];
+    for listener in &listeners {
+        listener.watched().await;
+    }
+    world.write("a", "x", "first").await;
+    listeners[0].hears(Some("first")).await;
+    let open: Vec<_> = world.gate.open().into_iter().collect();
+    assert_eq!((open.len(), world.gate.opened()), (3, 3));
+    world.supervisor.send(RestartWatches).await.unwrap();
+    for value in 0..20 {
+        world.write("a", "x", &value.to_string()).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    listeners[0].hears(Some("19")).await;
+    eventually(|| world.gate.opened(), |opened| *opened == 6).await;
+    let open: Vec<_> = open.iter().map(String::as_str).collect();
+    world.open(&open).await;
+    eventually(
+        || world.gate.lock().open.values().sum(),
+        |open: &usize| *open == 3,
+    )
+    .await;
+    for listener in &listeners {
+        listener.watched().await;
+        assert_eq!(listener.ear.heard().coverage_changes, 0);
+    }
+    // The list before it was written, and none since.
+    assert_eq!(listeners[0].ear.heard().ends, 1);
+    world.gate.most()
+}
+
+/// Not even the objects of ten types that come and go at random open one watch too many, and in the
+/// end all that is wanted is watched.
+#[actix::test]
+async fn whatever_comes_and_goes_the_cap_holds() {
+    let world = World::start(4).await;
+    let types = [
+        "configmaps",
+        "secrets",
+        "services",
+        "pods",
+        "endpoints",
+        "limitranges",
+    ]
+    .map(|resource| Resource::new("", "v1", resource));
+    let mut random = 12_345_u64;
+    let mut next = |below: usize| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        usize::try_from(random >> 33).unwrap() % below
+    };
+    let mut listeners: Vec<Listener> = Vec::new();
+    for _ in 0..300 {
+        if next(3) > 0 || listeners.is_empty() {
+            let namespace = ["a", "b", "c"][next(3)];
+            let name = ["x", "y", "z"][next(3)];
+            listeners.push(world.listen(&types[next(types.len())], namespace, name));
+        } else {
+            listeners.swap_remove(next(listeners.len()));
+        }
+        if next(10) == 0 {
+            world.supervisor.send(RestartWatches).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(7)).await;
+    }
+    assert!(world.gate.most() <= 4, "{}", world.gate.most());
+    // One watch for each type is enough, and there is room for four.
+    eventually(|| world.gate.open().len(), |open| *open == 4).await;
+    let four: BTreeSet<_> = types[..4].iter().cloned().collect();
+    listeners.retain(|listener| four.contains(&listener.subscription.path().resource));
+    for listener in &listeners {
+        listener.watched().await;
+    }
+    drop(listeners);
+    world.open(&[]).await;
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_panic_of_the_supervisor_costs_no_watch() {
+    let world = World::start(2).await;
+    let x = world.config_map("a", "x");
+    x.watched().await;
+    assert!(world.supervisor.send(Panic).await.is_err());
+    let y = world.config_map("b", "y");
+    y.watched().await;
+    x.watched().await;
+    assert_eq!((world.gate.opened(), world.gate.most()), (2, 2));
+    world.end().await;
+}
+
+/// Makes an actor panic.
+#[derive(actix::Message)]
+#[rtype(result = "()")]
+struct Panic;
+
+impl actix::Handler<Panic> for WatchSupervisor {
+    type Result = ();
+
+    fn handle(&mut self, _: Panic, _: &mut Self::Context) {
+        panic!("asked to");
+    }
+}
+
+#[actix::test]
+async fn a_server_that_is_away_shows_in_readiness_until_it_is_back() {
+    let world = World::start(2).await;
+    let x = world.config_map("a", "x");
+    x.watched().await;
+    world.write("a", "x", "1").await;
+    x.hears(Some("1")).await;
+    let y = world.config_map("b", "y");
+    world
+        .gate
+        .refuse(&of_object("/api/v1/namespaces/b/configmaps", "y"), 500);
+    eventually(|| world.health.not_ready(), |reasons| reasons.len() == 1).await;
+    let reasons = world.health.not_ready();
+    assert!(
+        reasons[0].starts_with("c1 watch of configmaps.v1 b/y: "),
+        "{reasons:?}"
+    );
+    assert_eq!(y.subscription.coverage(), Coverage::Opening);
+    world.gate.allow();
+    y.watched().await;
+    eventually(|| world.health.not_ready(), Vec::is_empty).await;
+    world.end().await;
+}

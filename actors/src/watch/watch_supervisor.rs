@@ -10,6 +10,8 @@
 //!   compared with what was seen before.
 //! - A watch that the API server refuses is closed and tried again with a back-off; meanwhile
 //!   narrower ones are tried, and what stays unwatched is polled.
+//! - A watch that has missed what a poll has found is replaced: its connection may be dead without
+//!   either end knowing.
 //! - [`RestartWatches`] replaces all of them.
 //!
 //! ```text
@@ -85,6 +87,8 @@ struct Live {
     generation: u64,
     synced: bool,
     closing: bool,
+    /// It has missed a change, and is to be replaced.
+    mistrusted: bool,
     addr: Addr<WatchedResource>,
     /// Cancelled when its slot is free.
     closed: CancellationToken,
@@ -171,7 +175,19 @@ impl WatchSupervisor {
         if self.stopping {
             return;
         }
-        let watches = &self.deps.watches;
+        let watches = Arc::clone(&self.deps.watches);
+        for path in watches.mistrusted() {
+            let shows = |live: &&mut Live| {
+                live.key.resource == path.resource
+                    && live.key.scope.covers(&path.namespace, &path.name)
+                    && live.synced
+            };
+            for live in self.live.values_mut().filter(shows) {
+                let cluster = &self.deps.cluster;
+                warn!(cluster, watch = %live.key, "a poll found what the watch missed, replacing it");
+                live.mistrusted = true;
+            }
+        }
         // What nobody wants is not tried again; if it is wanted once more, it is so at once.
         self.refused.retain(|key, _| watches.wants(&key.resource));
         let now = Instant::now();
@@ -183,6 +199,17 @@ impl WatchSupervisor {
         self.retry_refused(ctx);
     }
 
+    fn restart(&mut self, ctx: &mut Context<Self>) {
+        self.generation += 1;
+        metrics::restarted();
+        info!(
+            cluster = self.deps.cluster,
+            watches = self.live.len(),
+            "restarting watches"
+        );
+        self.plan_anew(ctx);
+    }
+
     /// Watches that are not being closed.
     fn serving(&self) -> impl Iterator<Item = &Live> {
         self.live.values().filter(|live| !live.closing)
@@ -192,7 +219,9 @@ impl WatchSupervisor {
     fn advance(&mut self, ctx: &mut Context<Self>) {
         let wanted: BTreeSet<_> = self.plan.watches.iter().cloned().collect();
         let generation = self.generation;
-        let is_current = |live: &Live| live.generation == generation && wanted.contains(&live.key);
+        let is_current = |live: &Live| {
+            live.generation == generation && !live.mistrusted && wanted.contains(&live.key)
+        };
         let current: BTreeSet<_> = self
             .serving()
             .filter(|live| is_current(live))
@@ -279,6 +308,7 @@ impl WatchSupervisor {
                 generation: self.generation,
                 synced: false,
                 closing: false,
+                mistrusted: false,
                 addr,
                 closed,
             },
@@ -444,14 +474,21 @@ impl Handler<ChangeLimits> for WatchSupervisor {
     type Result = ();
 
     fn handle(&mut self, ChangeLimits(limits): ChangeLimits, ctx: &mut Self::Context) {
-        if self.limits != limits {
-            info!(
-                cluster = self.deps.cluster,
-                ?limits,
-                "limits of watches changed"
-            );
-            self.limits = limits;
+        if self.limits == limits {
+            return;
+        }
+        info!(
+            cluster = self.deps.cluster,
+            ?limits,
+            "limits of watches changed"
+        );
+        let widen_after = self.limits.widen_after;
+        self.limits = limits;
+        if limits.widen_after == widen_after {
             self.plan_anew(ctx);
+        } else {
+            // Every scope is in question.
+            self.restart(ctx);
         }
     }
 }
@@ -460,14 +497,7 @@ impl Handler<RestartWatches> for WatchSupervisor {
     type Result = ();
 
     fn handle(&mut self, _: RestartWatches, ctx: &mut Self::Context) {
-        self.generation += 1;
-        metrics::restarted();
-        info!(
-            cluster = self.deps.cluster,
-            watches = self.live.len(),
-            "restarting watches"
-        );
-        self.plan_anew(ctx);
+        self.restart(ctx);
     }
 }
 

@@ -21,16 +21,12 @@ use kube::{Api, Client};
 use muster_core::watch_plan::{Resource, Scope, WatchKey};
 use serde::Serialize;
 use tokio_util::sync::DropGuard;
-use tracing::warn;
 
 use super::metrics;
 use super::object::WatchedObject;
 use super::table::{Listed, Watches};
 use crate::supervision::{Health, Io, Snapshot, Stop};
-use crate::watching::{code_of, told, watch_some};
-
-/// Pause before a watch whose task has panicked is opened again.
-const WATCH_AGAIN_AFTER: Duration = Duration::from_secs(1);
+use crate::watching::{answer_of, watch_some};
 
 /// Pause before news that the supervisor had no room for are told again.
 const TELL_AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -179,10 +175,11 @@ impl WatchedResource {
                     counts.count(watches.gone(&key.resource, object));
                 }
                 Err(error) => {
-                    let code = code_of(error).filter(|code| matches!(code, 401 | 403 | 404 | 405));
-                    return code.map(|code| News::Refused {
-                        code,
-                        why: told(error),
+                    let answer = answer_of(error)?;
+                    let refused = matches!(answer.code, 403..=405);
+                    return refused.then(|| News::Refused {
+                        code: answer.code,
+                        why: answer.message.clone(),
                     });
                 }
             }
@@ -266,11 +263,8 @@ impl StreamHandler<News> for WatchedResource {
         }
     }
 
-    /// The stream never ends by itself, so its task has panicked: watch anew.
-    fn finished(&mut self, ctx: &mut Self::Context) {
-        warn!(cluster = self.deps.cluster, watch = %self.key, "watch ended, watching anew");
-        ctx.run_later(WATCH_AGAIN_AFTER, Self::open);
-    }
+    /// The stream ends only with the runtime; the default would stop this actor.
+    fn finished(&mut self, _: &mut Self::Context) {}
 }
 
 impl Handler<Snapshot> for WatchedResource {

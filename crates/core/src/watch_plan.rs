@@ -566,4 +566,70 @@ mod tests {
         assert!(!object("a", "x").includes(&namespace));
         assert!(object("a", "x").includes(&object("a", "x")));
     }
+
+    /// Whatever is wanted, open, refused and allowed: the cap holds, every object is either shown
+    /// by a watch, or by one that waits, or all that could show it is refused; and no object has the
+    /// whole cluster for itself.
+    #[test]
+    fn plans_hold_what_they_promise() {
+        let mut random = 42_u64;
+        let mut next = |below: u64| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        let types = [deployments(), pods(), nodes()];
+        let names = ["n", "o", "p"];
+        let mut open = BTreeSet::new();
+        for round in 0..5_000 {
+            let mut places = Vec::new();
+            for resource in &types {
+                let namespaces: &[&str] = if *resource == nodes() {
+                    &[""]
+                } else {
+                    &["a", "b", "c", "d"]
+                };
+                for namespace in namespaces {
+                    let count = usize::try_from(next(4)).unwrap();
+                    if count > 0 {
+                        places.push(place(resource, namespace, next(100), &names[..count]));
+                    }
+                }
+            }
+            let limits = WatchLimits {
+                max_watches: usize::try_from(next(9)).unwrap(),
+                widen_after: 1 + usize::try_from(next(3)).unwrap(),
+            };
+            let (no_cluster, no_namespace) = (next(3) == 0, next(3) == 0);
+            let refused = |key: &WatchKey| match key.scope {
+                Scope::Cluster => no_cluster,
+                Scope::Namespace(_) => no_namespace,
+                Scope::Object { .. } => false,
+            };
+            let made = plan(&places, limits, &open, refused);
+            let why = format!("round {round}: {places:?} {limits:?} {made:?}");
+            assert!(made.watches.len() <= limits.max_watches, "{why}");
+            let all: Vec<_> = made.watches.iter().chain(&made.waiting).collect();
+            let shown = |resource: &Resource, namespace: &str, name: &str| {
+                all.iter()
+                    .any(|key| key.resource == *resource && key.scope.covers(namespace, name))
+            };
+            for place in &places {
+                for name in &place.names {
+                    let (resource, namespace) = (&place.resource, &place.namespace);
+                    assert!(shown(resource, namespace, name), "{name} of {why}");
+                }
+            }
+            for key in &all {
+                assert!(!refused(key), "{why}");
+                let of_type = places.iter().filter(|place| place.resource == key.resource);
+                let objects: usize = of_type.map(|place| place.objects).sum();
+                assert!(key.scope != Scope::Cluster || objects > 1, "{why}");
+            }
+            let different: BTreeSet<_> = all.iter().collect();
+            assert_eq!(different.len(), all.len(), "{why}");
+            open = made.watches.into_iter().collect();
+        }
+    }
 }

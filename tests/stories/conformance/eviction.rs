@@ -12,9 +12,9 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::support::agent::Agent;
-use crate::support::live::{owners, state};
+use crate::support::live::{LIMIT, owners, state};
 use crate::support::works::manifests;
-use crate::support::{Story, World, unique_name};
+use crate::support::{Story, World, eventually, unique_name};
 
 pub(crate) fn stories() -> Vec<Story> {
     on_each_backend![
@@ -119,10 +119,19 @@ async fn u03_w34_what_has_no_work_on_the_hub_goes_after_the_grace_period(
     remove_by_force(&agent).await?;
     agent.run().await?;
     agent.record("work").is("be evicted", is_evicting).await?;
+    let evicting = "muster_agent_evicting_works";
+    let waiting = agent.metric(evicting, "").await?;
+    ensure!(waiting >= 1.0, "{waiting} evictions");
     agent.cm("cm1").get().await?;
     agent.record("fakework").disappears().await?;
     agent.record("work").disappears().await?;
-    agent.cm("cm1").is_absent().await
+    agent.cm("cm1").is_absent().await?;
+    eventually(LIMIT, "no eviction to be under way", || async {
+        let waiting = agent.metric(evicting, "").await?;
+        ensure!(waiting < 1.0, "{waiting} evictions");
+        Ok(())
+    })
+    .await
 }
 
 async fn u04_a_work_that_comes_back_in_time_keeps_its_record(world: World) -> Result<()> {

@@ -92,6 +92,9 @@ async fn x01_x02_without_rights_nothing_is_applied(world: World) -> Result<()> {
         agent.name()
     );
     ensure!(message.starts_with(&begin), "{applied}");
+    let reviews = "muster_agent_access_reviews_total";
+    ensure!(agent.metric(reviews, "answer=\"denied\"").await? >= 1.0);
+    ensure!(agent.metric(reviews, "answer=\"allowed\"").await? < 1.0);
     agent.looks_again("work", 1).await?;
     agent.cm("cm1").is_absent().await?;
     agent.cm("cm2").is_absent().await

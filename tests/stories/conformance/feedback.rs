@@ -32,17 +32,11 @@ pub(crate) fn stories() -> Vec<Story> {
         f07_f08_a_daemon_set_reports_its_numbers,
         f09_f10_wildcards_give_rules_to_several_objects,
         f11_the_first_matching_rules_win,
+        f12_a_watched_object_reports_without_a_poll,
+        f13_a_cluster_scoped_object_is_watched_too,
         paths_follow_the_dialect_of_kubectl,
         raw_json_is_refused_above_the_limit_exactly,
         rules_that_do_not_fit_an_object_are_told,
-    ]
-}
-
-/// Stories about `feedbackScrapeType: Watch`.
-pub(crate) fn watch_stories() -> Vec<Story> {
-    on_each_backend![
-        f12_a_watched_object_reports_without_a_poll,
-        f13_a_cluster_scoped_object_is_watched_too,
     ]
 }
 

@@ -18,8 +18,6 @@ pub(crate) mod ttl;
 
 use crate::support::Story;
 
-/// Those whose part of the agent is there; with `MUSTER_STORIES_AHEAD` in the environment, those
-/// that wait for theirs, too.
 pub(crate) fn stories() -> Vec<Story> {
     let mut stories = Vec::new();
     stories.extend(basic::stories());
@@ -33,8 +31,5 @@ pub(crate) fn stories() -> Vec<Story> {
     stories.extend(takeover::stories());
     stories.extend(takeover::stories_with_apply());
     stories.extend(ttl::stories());
-    if std::env::var_os("MUSTER_STORIES_AHEAD").is_some() {
-        stories.extend(feedback::watch_stories());
-    }
     stories
 }

@@ -43,7 +43,7 @@ async fn g01_g05_a_finished_work_goes_after_its_time_and_no_other(world: World) 
         hub.kubeconfig().display()
     );
     let dir = world.dir(&format!("{}-hub", agent.name()))?;
-    let _hub = Muster::start(&dir, "hub", &config).await?;
+    let muster = Muster::start(&dir, "hub", &config).await?;
 
     let of_a_set = json!({
         "work.open-cluster-management.io/manifestworkreplicaset": "default.test-replicaset"});
@@ -70,5 +70,9 @@ async fn g01_g05_a_finished_work_goes_after_its_time_and_no_other(world: World) 
         shows(&live, "Complete", complete)?;
         agent.cm(work).get().await?;
     }
+    let deleted = muster
+        .metric("muster_finished_work_deletions_total", "result=\"ok\"")
+        .await?;
+    ensure!((1.5..2.5).contains(&deleted), "{deleted} works deleted");
     Ok(())
 }

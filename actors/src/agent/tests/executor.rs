@@ -17,6 +17,7 @@ async fn values_that_the_executor_may_not_read_are_withheld_whatever_else_is_wro
         spec["manifestConfigs"] = json!([{
             "resourceIdentifier": {"resource": "configmaps", "namespace": "ns1", "name": "cm1"},
             "updateStrategy": {"type": strategy},
+            "feedbackScrapeType": "Watch",
             "feedbackRules": [{
                 "type": "JSONPaths", "jsonPaths": [{"name": "a", "path": ".data.a"}],
             }],
@@ -34,5 +35,13 @@ async fn values_that_the_executor_may_not_read_are_withheld_whatever_else_is_wro
         );
     }
     assert_eq!(world.get(cm("cm1")).await.unwrap()["data"]["a"], "hush");
+    // Nor does a watch show it.
+    assert_eq!(world.spoke_tap.watches("configmaps"), 0);
+    world
+        .merge(cm("cm1"), json!({"data": {"a": "secret"}}))
+        .await;
+    world.polls(1).await;
+    let work = world.works().get("readonly").await.unwrap();
+    assert_eq!(values(&work, 0), []);
     world.end().await;
 }

@@ -42,6 +42,8 @@
 //! | W35 | `rules::a_rule_says_when_a_work_is_complete` |
 //! | C016 | `rules::a_complete_job_that_its_cluster_removes_is_not_made_anew` |
 //! | C151 | `trouble::a_status_conflict_is_composed_anew` |
+//! | F12, C045 | `watching::a_change_is_reported_at_once_and_without_a_look_at_the_cluster`, `watching::a_deleted_object_is_told_and_made_anew_at_once` |
+//! | C048, C050, C053 | `watching::*` |
 //! | C154 | `feedback::secret_data_stays_on_the_cluster` |
 //!
 //! | W34, U03 | `eviction::a_record_without_a_work_goes_after_the_grace_period` |
@@ -64,6 +66,7 @@ mod rules;
 mod server_side;
 mod tap;
 mod trouble;
+mod watching;
 
 use std::future::Future;
 use std::time::Duration;

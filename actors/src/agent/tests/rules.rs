@@ -87,6 +87,39 @@ async fn a_rule_says_when_a_work_is_complete() {
     world.end().await;
 }
 
+/// The very moment counts: it becomes complete while a repair of something else is on its way.
+#[actix::test]
+async fn an_object_that_becomes_complete_during_a_repair_stays_so() {
+    let world = World::start().await;
+    let spec = with_rule(
+        workload([config_map("cm1", json!({"a": "b"}))]),
+        ("", "configmaps", "cm1"),
+        complete_by_data(),
+    );
+    world.create_work("w", spec).await;
+    world.settled("w").await;
+    let (on_its_way, mut repair) = tokio::sync::mpsc::unbounded_channel();
+    world.spoke_tap.fail(move |method, _| {
+        (method == http::Method::PUT).then(|| {
+            on_its_way.send(()).unwrap();
+            super::tap::Fault::Slow(Duration::from_secs(1))
+        })
+    });
+    world
+        .merge(cm("cm1"), json!({"data": {"a": "drift"}}))
+        .await;
+    repair.recv().await.unwrap();
+    world
+        .merge(cm("cm1"), json!({"data": {"complete": "true"}}))
+        .await;
+    world
+        .work("w", |work| current(work, WORK_COMPLETE, "True"))
+        .await;
+    let live = world.get(cm("cm1")).await.unwrap();
+    assert_eq!(live["data"], json!({"a": "drift", "complete": "true"}));
+    world.end().await;
+}
+
 #[actix::test]
 async fn a_complete_job_that_its_cluster_removes_is_not_made_anew() {
     let world = World::start().await;

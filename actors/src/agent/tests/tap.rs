@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Method, Request, Response};
+use http_body::Frame;
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
 use kube::Client;
 use kube::client::Body;
 use serde_json::json;
@@ -30,7 +34,32 @@ struct State {
     answers: BTreeMap<u16, usize>,
     under_way: usize,
     most_at_once: usize,
+    /// Open watches by path.
+    watches: BTreeMap<String, usize>,
+    opened_watches: usize,
+    /// The first so many show nothing any more.
+    muted: usize,
     rule: Option<Rule>,
+}
+
+type Answer = UnsyncBoxBody<Bytes, tower::BoxError>;
+
+fn boxed(body: Body) -> Answer {
+    body.map_err(Into::into).boxed_unsync()
+}
+
+/// Counts as long as it lives.
+struct OpenWatch {
+    tap: Tap,
+    path: String,
+}
+
+impl Drop for OpenWatch {
+    fn drop(&mut self) {
+        if let Some(count) = self.tap.lock().watches.get_mut(&self.path) {
+            *count -= 1;
+        }
+    }
 }
 
 /// The middle of a connection.
@@ -58,7 +87,7 @@ impl Tap {
         Client::new(service, "default")
     }
 
-    async fn pass(&self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
+    async fn pass(&self, request: Request<Body>) -> Result<Response<Answer>, tower::BoxError> {
         let (fault, watch) = {
             let mut state = self.lock();
             let path = request.uri().path().to_owned();
@@ -78,7 +107,7 @@ impl Tap {
         match fault {
             // Not one of the requests that wait for an answer.
             _ if watch && !matches!(fault, Some(Fault::Broken | Fault::Refused(..))) => {
-                Ok(self.client.send(request).await?)
+                self.watch(request).await
             }
             None => self.forward(request, Duration::ZERO).await,
             Some(Fault::Slow(delay)) => self.forward(request, delay).await,
@@ -89,7 +118,7 @@ impl Tap {
                     "kind": "Status", "apiVersion": "v1", "status": "Failure",
                     "code": code, "reason": reason, "message": message,
                 });
-                let body = Body::from(serde_json::to_vec(&status)?);
+                let body = boxed(Body::from(serde_json::to_vec(&status)?));
                 Ok(Response::builder().status(code).body(body)?)
             }
         }
@@ -99,7 +128,7 @@ impl Tap {
         &self,
         request: Request<Body>,
         delay: Duration,
-    ) -> Result<Response<Body>, tower::BoxError> {
+    ) -> Result<Response<Answer>, tower::BoxError> {
         {
             let mut state = self.lock();
             state.under_way += 1;
@@ -111,7 +140,47 @@ impl Tap {
         state.under_way -= 1;
         let answer = answer?;
         *state.answers.entry(answer.status().as_u16()).or_default() += 1;
-        Ok(answer)
+        Ok(answer.map(boxed))
+    }
+
+    async fn watch(&self, request: Request<Body>) -> Result<Response<Answer>, tower::BoxError> {
+        let path = request.uri().path().to_owned();
+        let number = {
+            let mut state = self.lock();
+            *state.watches.entry(path.clone()).or_default() += 1;
+            state.opened_watches += 1;
+            state.opened_watches
+        };
+        let open = OpenWatch {
+            tap: self.clone(),
+            path,
+        };
+        let answer = self.client.send(request).await?;
+        Ok(answer.map(|body| {
+            let frames = body.map_frame(move |frame| {
+                if number <= open.tap.lock().muted {
+                    return Frame::data(Bytes::new());
+                }
+                frame
+            });
+            frames.map_err(Into::into).boxed_unsync()
+        }))
+    }
+
+    /// Lets the watches that are open now stay so, and show nothing any more.
+    pub(super) fn mute_watches(&self) {
+        let mut state = self.lock();
+        state.muted = state.opened_watches;
+    }
+
+    /// Watches of a resource that are open.
+    pub(super) fn watches(&self, resource: &str) -> usize {
+        let state = self.lock();
+        let of_resource = state
+            .watches
+            .iter()
+            .filter(|(path, _)| path.split('/').any(|part| part == resource));
+        of_resource.map(|(_, count)| count).sum()
     }
 
     /// Answers with this HTTP status so far.

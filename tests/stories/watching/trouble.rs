@@ -1,0 +1,206 @@
+//! Servers that are away, and rights that come and go.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::{NO_POLL, map, reports, says, watching};
+use crate::support::agent::Agent;
+use crate::support::live::LIMIT;
+use crate::support::works::{shows, string};
+use crate::support::{OwnCluster, Story, World, eventually, unique_name};
+
+pub(super) fn stories() -> Vec<Story> {
+    on_each_backend![
+        c142_what_happens_while_the_cluster_is_away_is_told,
+        a_server_that_is_killed_under_load_costs_no_value,
+        rights_to_watch_come_and_go,
+    ]
+}
+
+async fn c142_what_happens_while_the_cluster_is_away_is_told(world: World) -> Result<()> {
+    let agent = watching(&world).await?;
+    let read_only = |name: &str| {
+        let mut spec = map(&agent, name, "1");
+        spec["manifestConfigs"][0]["updateStrategy"] = json!({"type": "ReadOnly"});
+        spec
+    };
+    for name in ["a", "b"] {
+        let object = agent.config_map(name, json!({"v": "1"}));
+        agent.cm(name).create(&object).await?;
+        agent.create(name, read_only(name)).await?;
+        reports(&agent, name, &[string("v", "1")]).await?;
+    }
+    // With a resource version that holds, and with one that the server has forgotten.
+    for (value, others) in [("2", 0), ("3", 300)] {
+        agent.spoke_door().close();
+        agent.cm("a").delete().await?;
+        agent.cm("b").merge(json!({"data": {"v": value}})).await?;
+        for other in 0..others {
+            let change = json!({"data": {"v": value, "other": other.to_string()}});
+            agent.cm("b").merge(change).await?;
+        }
+        agent.spoke_door().reopen();
+        reports(&agent, "b", &[string("v", value)]).await?;
+        agent
+            .work("a")
+            .is("tell that its object is gone", |work| {
+                shows(work, "Available", "F").is_ok()
+            })
+            .await?;
+        let object = agent.config_map("a", json!({"v": value}));
+        agent.cm("a").create(&object).await?;
+        reports(&agent, "a", &[string("v", value)]).await?;
+    }
+    agent.says_ready(true).await
+}
+
+/// Each of many objects is changed again and again, also while its server is killed and comes back.
+async fn a_server_that_is_killed_under_load_costs_no_value(world: World) -> Result<()> {
+    const WORKS: usize = 10;
+    let mut own = world.own_cluster().await?;
+    let (hub, spoke) = (world.hub().await?, own.cluster().clone());
+    let mut agent = Agent::between(&world, hub, spoke, &[NO_POLL]).await?;
+    agent.run().await?;
+    let name = |work: usize| format!("work{work}");
+    for work in 0..WORKS {
+        let mut spec = map(&agent, &name(work), "0");
+        spec["manifestConfigs"][0]["updateStrategy"] = json!({"type": "CreateOnly"});
+        agent.applied(&name(work), spec).await?;
+    }
+    let mut round = 0;
+    let change = async |agent: &Agent, round: usize| -> Result<()> {
+        for work in 0..WORKS {
+            let value = json!({"data": {"v": round.to_string()}});
+            eventually(LIMIT, "a change to be taken", || async {
+                agent.cm(&name(work)).merge(value.clone()).await
+            })
+            .await?;
+        }
+        Ok(())
+    };
+    for _ in 0..2 {
+        for _ in 0..5 {
+            round += 1;
+            change(&agent, round).await?;
+        }
+        own = match own {
+            OwnCluster::Real(server) => OwnCluster::Real(Box::new(server.restart().await?)),
+            embedded @ OwnCluster::Embedded(_) => {
+                // It lives in this process: all that can be lost is the way to it.
+                agent.spoke_door().close();
+                round += 1;
+                change(&agent, round).await?;
+                agent.spoke_door().reopen();
+                embedded
+            }
+        };
+        round += 1;
+        change(&agent, round).await?;
+        for work in 0..WORKS {
+            let last = [string("v", &round.to_string())];
+            reports(&agent, &name(work), &last).await?;
+        }
+    }
+    agent.says_ready(true).await?;
+    let missed = agent.metric("muster_watch_missed_total", "").await?;
+    ensure!(missed < 0.5, "{missed} changes missed");
+    drop(own);
+    Ok(())
+}
+
+/// The agent's own rights on its cluster: a role that the story changes.
+struct Rights {
+    agent: Agent,
+    role: String,
+}
+
+impl Rights {
+    /// An agent that may do all it needs, save for what `of_maps` leaves out for config maps.
+    async fn new(world: &World, of_maps: &[&str]) -> Result<Self> {
+        let user = unique_name("agent-user");
+        let mut agent = Agent::prepare(world, &["--status-sync-interval=1h"]).await?;
+        let rbac = "rbac.authorization.k8s.io";
+        let role = json!({"apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole",
+            "metadata": {"name": user}, "rules": Self::rules(of_maps)});
+        let binding = json!({"apiVersion": format!("{rbac}/v1"), "kind": "ClusterRoleBinding",
+            "metadata": {"name": user},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": user},
+            "subjects": [{"apiGroup": rbac, "kind": "User", "name": user}]});
+        agent.object("clusterroles", &user).create(&role).await?;
+        agent
+            .object("clusterrolebindings", &user)
+            .create(&binding)
+            .await?;
+        agent.acts_on_its_cluster_as(&user)?;
+        agent.run().await?;
+        Ok(Self { agent, role: user })
+    }
+
+    fn rules(of_maps: &[&str]) -> Value {
+        let of_maps = [&["get", "create", "update", "patch", "delete"], of_maps].concat();
+        json!([
+            {"apiGroups": ["work.open-cluster-management.io"], "resources": ["*"], "verbs": ["*"]},
+            {"apiGroups": ["apiextensions.k8s.io"], "resources": ["*"], "verbs": ["*"]},
+            {"apiGroups": [""], "resources": ["configmaps"], "verbs": of_maps}])
+    }
+
+    async fn change(&self, of_maps: &[&str]) -> Result<()> {
+        let role = self.agent.object("clusterroles", &self.role);
+        role.merge(json!({"rules": Self::rules(of_maps)})).await?;
+        Ok(())
+    }
+}
+
+async fn rights_to_watch_come_and_go(world: World) -> Result<()> {
+    let rights = Rights::new(&world, &[]).await?;
+    let agent = &rights.agent;
+    let mut spec = map(agent, "cm1", "1");
+    spec["manifestConfigs"][0]["updateStrategy"] = json!({"type": "CreateOnly"});
+    agent.applied("work", spec).await?;
+    let why = says(agent, "work", |message| !message.is_empty()).await?;
+    ensure!(
+        why.starts_with("polled instead of watched: configmaps")
+            && why.contains("is forbidden: User")
+            && why.contains("cannot list resource"),
+        "{why}"
+    );
+    ensure!(agent.metric("muster_watches_refused", "").await? > 0.5);
+    agent.says_ready(true).await?;
+
+    rights.change(&["list", "watch"]).await?;
+    says(agent, "work", str::is_empty).await?;
+    agent.cm("cm1").merge(json!({"data": {"v": "2"}})).await?;
+    reports(agent, "work", &[string("v", "2")]).await?;
+
+    // Taken back, the open watch goes on: a server asks for rights when a watch begins. The next
+    // one is refused, and told.
+    rights.change(&[]).await?;
+    eventually(LIMIT, "the right to be gone", || async {
+        let path = format!("/api/v1/namespaces/{}/configmaps", agent.name());
+        let answer = agent
+            .spoke()
+            .rest()
+            .acting("Impersonate-User", &rights.role)
+            .get(&path)
+            .await?;
+        ensure!(answer.code == 403, "{}", answer.code);
+        Ok(())
+    })
+    .await?;
+    agent.spoke_door().close();
+    // Long enough for the connection to be noticed, which the next request of the agent would.
+    agent.says_ready(false).await.context("not noticed")?;
+    agent.spoke_door().reopen();
+    let why = says(agent, "work", |message| !message.is_empty()).await?;
+    ensure!(why.contains("is forbidden"), "{why}");
+    // One line a denial, however often it is tried.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let log = agent.log()?;
+    let lines = log.matches("watch refused, polling instead").count();
+    ensure!(lines <= 4, "{lines} lines: {log}");
+    rights.change(&["list", "watch"]).await?;
+    says(agent, "work", str::is_empty).await?;
+    Ok(())
+}
