@@ -18,13 +18,13 @@
 //! # Ok::<(), muster::settings::SettingsError>(())
 //! ```
 
-mod changes;
 mod check;
 mod cluster;
 mod duration;
 mod layers;
 mod list;
 mod problem;
+mod running;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -36,11 +36,11 @@ use std::time::Duration;
 use config::{Config, Value, ValueKind};
 use serde::Deserialize;
 
-pub use changes::Changes;
 pub(crate) use cluster::check_name;
 pub use cluster::{Cluster, ClusterAccess};
 pub use duration::parse as parse_duration;
 pub use problem::{Problem, SettingsError};
+pub use running::{Changes, Running};
 
 /// Settings of a process.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

@@ -8,8 +8,7 @@ use clap::Args;
 
 use super::flags::{Meaning, OcmFlags};
 use super::{ConfigArgs, commands};
-use crate::exit::{MISUSED, fail};
-use crate::runtime::{Reload, Roles};
+use crate::runtime::Roles;
 use crate::settings::{
     Cluster, ClusterAccess, Driver, Problem, Settings, SettingsError, Sources, check_name,
 };
@@ -245,15 +244,8 @@ impl AgentArgs {
     }
 
     pub(super) fn run(&self) -> ExitCode {
-        let again = self.clone();
         let sources = self.config.sources();
-        let reload = Reload::new(sources.file(), move || {
-            again.settings().map(|(settings, _)| settings)
-        });
-        match self.settings() {
-            Ok((settings, notes)) => commands::serve_with(settings, Roles::Agents, &notes, reload),
-            Err(error) => fail(MISUSED, &error),
-        }
+        commands::serve_with(&sources, || self.settings(), Roles::Agents)
     }
 }
 

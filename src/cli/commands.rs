@@ -2,23 +2,19 @@
 
 use std::process::ExitCode;
 
-use tokio_util::task::AbortOnDropHandle;
-use tracing::{error, info, warn};
+use tokio::sync::watch;
+use tracing::{debug, error, info, warn};
 
 use super::CrdSet;
 use crate::exit::{FAILED, MISUSED, fail};
-use crate::runtime::{Reload, Roles, Runtime, WorkError};
-use crate::settings::{Settings, Sources, effective};
+use crate::runtime::{Hangups, Reloader, Roles, Runtime, SettingsFile, WorkError};
+use crate::settings::{Running, Settings, SettingsError, Sources, effective};
 use crate::{runtime, telemetry};
 
 /// Runs `roles` until a signal asks to stop.
 pub(super) fn serve(sources: &Sources, roles: Roles) -> ExitCode {
-    let again = sources.clone();
-    let reload = Reload::new(sources.file(), move || Settings::load(&again));
-    match Settings::load(sources) {
-        Ok(settings) => serve_with(settings, roles, &[], reload),
-        Err(error) => fail(MISUSED, &error),
-    }
+    let load = || Settings::load(sources).map(|settings| (settings, Vec::new()));
+    serve_with(sources, load, roles)
 }
 
 /// Why a process ends.
@@ -31,13 +27,17 @@ enum End {
     Failed(WorkError),
 }
 
-/// [`serve`] with settings that flags completed, and what the log should tell first.
+/// [`serve`] with settings that flags complete, and what the log should tell first.
 pub(super) fn serve_with(
-    settings: Settings,
+    sources: &Sources,
+    load: impl Fn() -> Result<(Settings, Vec<String>), SettingsError>,
     roles: Roles,
-    notes: &[String],
-    reload: Reload,
 ) -> ExitCode {
+    let file = SettingsFile::new(sources.file());
+    let (settings, notes) = match load() {
+        Ok(loaded) => loaded,
+        Err(error) => return fail(MISUSED, &error),
+    };
     let telemetry = match telemetry::init(&settings.telemetry) {
         Ok(telemetry) => telemetry,
         Err(error) => return fail(FAILED, &error),
@@ -47,18 +47,31 @@ pub(super) fn serve_with(
     }
     runtime::block_on(async move {
         let stop = runtime::stop_signal();
+        let mut hangups = Hangups::take_over();
         let changed = runtime::change_of(&settings.agent.terminate_on_files);
         let mut running = match Runtime::start(&settings, roles, Some(telemetry.clone())).await {
             Ok(running) => running,
             Err(error) => return fail(FAILED, &error),
         };
-        let reloads = runtime::reload::run(reload, running.live(), telemetry);
-        let _reloads = AbortOnDropHandle::new(tokio::spawn(reloads));
         info!(?roles, "muster is up");
+        let (newest, settings_now) = watch::channel(settings.clone());
+        let before = Running::new(settings.clone(), roles.hub());
+        let mut reloader = Reloader::new(file, before, || load().map(|(settings, _)| settings));
+        let reload = async {
+            loop {
+                let settings = reloader.changed(&mut hangups).await;
+                if let Err(error) = telemetry.set_log_level(&settings.telemetry.log_level) {
+                    warn!(%error, "the log goes on as before");
+                }
+                newest.send_replace(settings);
+                debug!("settings taken over");
+            }
+        };
         let end = tokio::select! {
             signal = stop => End::Signal(signal),
             file = changed => End::Changed(file),
-            error = running.work() => End::Failed(error),
+            error = running.work(settings_now) => End::Failed(error),
+            never = reload => never,
         };
         match &end {
             End::Signal(signal) => info!(signal, "stopping"),

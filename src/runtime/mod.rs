@@ -20,9 +20,10 @@ mod files;
 mod hub;
 mod lease;
 mod process;
-pub mod reload;
+mod reload;
 mod throttle;
 
+use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +31,7 @@ use std::time::Duration;
 use actix::Addr;
 use kube::Client;
 use kube::config::Kubeconfig;
-use muster_actors::agent::{self, AgentDeps, AgentSettings, ClusterAgent};
+use muster_actors::agent::{self, AgentDeps, AgentSettings, ChangeSettings, ClusterAgent};
 use muster_actors::hub::{
     FinishedWorks, HubDeps, HubSettings, PlacementResolver, ReplicaSets, register_cluster,
 };
@@ -48,7 +49,7 @@ pub use cluster::{ClusterError, SimulatedCluster};
 pub use files::change_of;
 pub use hub::HubError;
 pub use process::{block_on, kubeconfig_file, stop_signal, temporary_kubeconfig};
-pub use reload::{Live, Reload};
+pub use reload::{Hangups, Reloader, SettingsFile};
 
 use crate::http::{self, Probes};
 use crate::settings::{Driver, HubApi, Settings};
@@ -74,7 +75,8 @@ pub enum Roles {
 }
 
 impl Roles {
-    const fn hub(self) -> bool {
+    /// Whether a hub is among them.
+    pub const fn hub(self) -> bool {
         matches!(self, Self::HubAndAgents | Self::Hub)
     }
 
@@ -130,8 +132,8 @@ pub enum WorkError {
 struct Lease {
     holder: Addr<LeaseHolder>,
     standing: watch::Receiver<Standing>,
-    /// What starts when the lease is taken.
-    waiting: Option<(Settings, Io)>,
+    /// Where the agents run that start when the lease is taken.
+    waiting: Option<Io>,
 }
 
 /// A running process.
@@ -146,7 +148,6 @@ pub struct Runtime {
     finished: Option<Addr<FinishedWorks>>,
     clusters: Vec<cluster::Cluster>,
     agents: Vec<Addr<ClusterAgent>>,
-    live: Live,
     lease: Option<Lease>,
     http: Vec<(SocketAddr, JoinHandle<std::io::Result<()>>)>,
     upkeep: Vec<JoinHandle<()>>,
@@ -174,7 +175,6 @@ impl Runtime {
             finished: None,
             clusters: Vec::new(),
             agents: Vec::new(),
-            live: Live::new(settings.clone()),
             lease: None,
             http: Vec::new(),
             upkeep: Vec::new(),
@@ -257,7 +257,7 @@ impl Runtime {
                 self.lease = Some(Lease {
                     holder,
                     standing,
-                    waiting: Some((settings.clone(), io)),
+                    waiting: Some(io),
                 });
                 return Ok(());
             }
@@ -268,31 +268,26 @@ impl Runtime {
         Ok(())
     }
 
-    /// Does what waits for the lease, and gives why the process must end. Without a lease nothing
-    /// waits, and this never ends.
-    pub async fn work(&mut self) -> WorkError {
-        let Some(lease) = &mut self.lease else {
-            return std::future::pending().await;
-        };
-        let mut standing = lease.standing.clone();
-        let gone = || Standing::Lost("the holder of the lease has ended".to_owned());
-        let turn = standing.wait_for(|standing| *standing != Standing::Waiting);
-        let turn = turn
-            .await
-            .map_or_else(|_| gone(), |standing| standing.clone());
-        if turn == Standing::Leading
-            && let Some((settings, io)) = lease.waiting.take()
-            && let Err(error) = self.start_agents(&settings, &io).await
-        {
-            return error.into();
+    /// Does what waits for the lease, brings changed settings to the agents, and gives why the
+    /// process must end. Without a lease it does not end.
+    pub async fn work(&mut self, mut settings: watch::Receiver<Settings>) -> WorkError {
+        if let Some(lease) = &mut self.lease {
+            let decided = |standing: &Standing| *standing != Standing::Waiting;
+            let turn = next(&mut lease.standing, decided).await;
+            if turn == Standing::Leading
+                && let Some(io) = lease.waiting.take()
+            {
+                // Those of now, which may have changed since the process began to wait.
+                let settings = settings.borrow_and_update().clone();
+                if let Err(error) = self.start_agents(&settings, &io).await {
+                    return error.into();
+                }
+            }
         }
-        let lost = standing.wait_for(|standing| matches!(standing, Standing::Lost(_)));
-        match lost
-            .await
-            .map_or_else(|_| gone(), |standing| standing.clone())
-        {
-            Standing::Lost(why) => WorkError::Lost(why),
-            Standing::Waiting | Standing::Leading => std::future::pending().await,
+        let (agents, lease) = (&self.agents, &mut self.lease);
+        tokio::select! {
+            why = lost(lease) => WorkError::Lost(why),
+            never = follow(agents, settings) => match never {},
         }
     }
 
@@ -354,18 +349,16 @@ impl Runtime {
                     name: cluster.name.clone(),
                     source,
                 })?;
-            let agent = self.live.start_agent(|newest| {
-                agent::start(AgentDeps {
-                    cluster: cluster.name.clone(),
-                    hub: hub_client.clone(),
-                    hub_id: works.hub_id().to_owned(),
-                    agent_id: settings.agent.agent_id.clone(),
-                    spoke: spoke.client(),
-                    settings: agent_settings(newest),
-                    io: io.clone(),
-                    registry: self.registry.clone(),
-                    health: self.health.clone(),
-                })
+            let agent = agent::start(AgentDeps {
+                cluster: cluster.name.clone(),
+                hub: hub_client.clone(),
+                hub_id: works.hub_id().to_owned(),
+                agent_id: settings.agent.agent_id.clone(),
+                spoke: spoke.client(),
+                settings: agent_settings(settings),
+                io: io.clone(),
+                registry: self.registry.clone(),
+                health: self.health.clone(),
             });
             self.clusters.push(spoke);
             self.agents.push(agent);
@@ -412,11 +405,6 @@ impl Runtime {
         self.upkeep
             .push(tokio::spawn(telemetry.upkeep(self.shutdown.clone())));
         Ok(())
-    }
-
-    /// Where new settings go while it runs.
-    pub fn live(&self) -> Live {
-        self.live.clone()
     }
 
     /// A client of the hub's API, where this process runs a hub.
@@ -493,21 +481,116 @@ impl Runtime {
     }
 }
 
+/// Waits for a standing. A holder that has ended holds nothing.
+async fn next(
+    standing: &mut watch::Receiver<Standing>,
+    wanted: impl FnMut(&Standing) -> bool,
+) -> Standing {
+    let next = standing.wait_for(wanted).await;
+    next.map_or_else(
+        |_| Standing::Lost("the holder of the lease has ended".to_owned()),
+        |standing| standing.clone(),
+    )
+}
+
+/// Waits until the lease is lost; for ever without one.
+async fn lost(lease: &mut Option<Lease>) -> String {
+    let lost = |standing: &Standing| matches!(standing, Standing::Lost(_));
+    if let Some(lease) = lease
+        && let Standing::Lost(why) = next(&mut lease.standing, lost).await
+    {
+        return why;
+    }
+    std::future::pending().await
+}
+
+/// Brings each change of the settings to every agent.
+async fn follow(
+    agents: &[Addr<ClusterAgent>],
+    mut settings: watch::Receiver<Settings>,
+) -> Infallible {
+    let mut changed = settings.changed().await;
+    while changed.is_ok() {
+        let new = agent_settings(&settings.borrow_and_update());
+        // Waits for room, since no later message would make up for this one. An agent that has
+        // ended needs none.
+        let told = agents
+            .iter()
+            .map(|agent| agent.send(ChangeSettings(new.clone())));
+        let told = futures::future::join_all(told);
+        // Newer settings do not wait for an agent that is slow to take these: they replace them.
+        changed = tokio::select! {
+            _ = told => settings.changed().await,
+            newer = settings.changed() => newer,
+        };
+    }
+    std::future::pending().await // nobody changes settings any more
+}
+
+fn whole(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
 fn agent_settings(settings: &Settings) -> AgentSettings {
-    let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
     AgentSettings {
         poll_interval: settings.feedback.poll_interval,
         coalesce: settings.feedback.coalesce,
         feedback: FeedbackLimits {
             raw_json: settings.feedback.raw_json,
-            max_json_raw_bytes: count(settings.feedback.max_json_raw_bytes.get()),
+            max_json_raw_bytes: whole(settings.feedback.max_json_raw_bytes.get()),
         },
         workers: settings.agent.workers.get(),
         eviction_grace: settings.agent.eviction_grace,
         watch: WatchLimits {
-            max_watches: count(settings.watch.max_watches),
-            widen_after: count(settings.watch.widen_after.get()),
+            max_watches: whole(settings.watch.max_watches),
+            widen_after: whole(settings.watch.widen_after.get()),
         },
         stop_when_ready: settings.watch.stop_when_ready,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Sources;
+
+    #[test]
+    fn settings_of_an_agent_are_those_of_the_process() {
+        let defaults = Settings::load(&Sources::default()).unwrap();
+        assert_eq!(agent_settings(&defaults), AgentSettings::default());
+
+        let set = [
+            ("feedback.poll_interval", "7s"),
+            ("feedback.coalesce", "8ms"),
+            ("feedback.raw_json", "true"),
+            ("feedback.max_json_raw_bytes", "9"),
+            ("watch.max_watches", "0"),
+            ("watch.widen_after", "11"),
+            ("watch.stop_when_ready", "true"),
+            ("agent.workers", "12"),
+            ("agent.eviction_grace", "13s"),
+        ];
+        let sources = set
+            .iter()
+            .fold(Sources::default(), |sources, (key, value)| {
+                sources.with_flag(*key, *value)
+            });
+        let wanted = AgentSettings {
+            poll_interval: Duration::from_secs(7),
+            coalesce: Duration::from_millis(8),
+            feedback: FeedbackLimits {
+                raw_json: true,
+                max_json_raw_bytes: 9,
+            },
+            workers: 12,
+            eviction_grace: Duration::from_secs(13),
+            watch: WatchLimits {
+                max_watches: 0,
+                widen_after: 11,
+            },
+            stop_when_ready: true,
+        };
+        let settings = Settings::load(&sources).unwrap();
+        assert_eq!(agent_settings(&settings), wanted);
     }
 }

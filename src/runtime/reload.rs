@@ -1,270 +1,417 @@
-//! Settings that change while the process runs: on SIGHUP, and when the file has other content.
+//! Settings that are read again while the process runs: at SIGHUP, and when their file has another
+//! content.
+//!
+//! What is wrong changes nothing. What can take effect at once is decided in
+//! [`Running`]; [`Runtime::work`](super::Runtime::work) brings it to the agents.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use actix::Addr;
 use metrics::{counter, describe_counter};
-use muster_actors::agent::{ChangeSettings, ClusterAgent};
-use muster_actors::supervision::tell;
-use tokio::signal::unix::{SignalKind, signal};
-use tracing::{debug, error, info, warn};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::{error, info, warn};
 
-use crate::settings::{Changes, Settings, SettingsError};
-use crate::telemetry::Telemetry;
-
-/// How often the file is read. A mounted ConfigMap is replaced as a whole, by a link to another
-/// directory, which no watch of the file itself would see.
-const INTERVAL: Duration = Duration::from_secs(2);
+use crate::settings::{Running, Settings, SettingsError};
 
 const RELOADS: &str = "muster_config_reloads_total";
 
-/// What can change in a process that runs. Cheap to clone; clones share it.
-#[derive(Debug, Clone)]
-pub struct Live(Arc<Mutex<State>>);
+/// Pause between two looks at the file. A change counts when two looks agree on it, so that a file
+/// that an editor has emptied and not yet written is not taken for one without settings. Contents
+/// are compared, since a mounted ConfigMap replaces a link and not the file.
+const INTERVAL: Duration = Duration::from_secs(1);
 
+/// What a file holds; `None` if it cannot be read.
+type Content = Option<Vec<u8>>;
+
+/// The settings file, as far as a process looks at it.
 #[derive(Debug)]
-struct State {
-    settings: Settings,
-    agents: Vec<Addr<ClusterAgent>>,
+pub struct SettingsFile {
+    path: Option<PathBuf>,
+    /// Whether reading it again can tell anything: a pipe is empty then.
+    again: bool,
+    /// What the settings were last read from.
+    taken: Content,
+    /// What the last look saw.
+    last: Content,
 }
 
-impl Live {
-    pub(super) fn new(settings: Settings) -> Self {
-        Self(Arc::new(Mutex::new(State {
-            settings,
-            agents: Vec::new(),
-        })))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Starts an agent with the settings of this moment; later ones reach it.
-    pub(super) fn start_agent(
-        &self,
-        start: impl FnOnce(&Settings) -> Addr<ClusterAgent>,
-    ) -> Addr<ClusterAgent> {
-        let mut state = self.lock();
-        let agent = start(&state.settings);
-        state.agents.push(agent.clone());
-        agent
-    }
-
-    /// Takes new settings over, as far as a running process can. Says what has changed.
-    fn take_over(&self, settings: Settings) -> Changes {
-        let mut state = self.lock();
-        let changes = Changes::between(&state.settings, &settings);
-        if changes.agents {
-            let new = super::agent_settings(&settings);
-            for agent in &state.agents {
-                // It has ended, or has more work than can be: the next change reaches it.
-                if let Err(refused) = tell(agent, ChangeSettings(new.clone())) {
-                    warn!(?refused, "an agent did not take its new settings");
-                }
-            }
-        }
-        state.settings = settings;
-        changes
-    }
-}
-
-/// How settings are read again.
-pub struct Reload {
-    file: Option<PathBuf>,
-    content: Option<Vec<u8>>,
-    load: Box<dyn Fn() -> Result<Settings, SettingsError> + Send>,
-}
-
-impl Reload {
-    /// By `load`, which reads all layers. The content of `file`, if there is one, counts from now
-    /// on: to be called before the settings are loaded that the process starts with.
-    pub fn new(
-        file: Option<&Path>,
-        load: impl Fn() -> Result<Settings, SettingsError> + Send + 'static,
-    ) -> Self {
+impl SettingsFile {
+    /// Looks at the file, if there is one. To be called before the settings are loaded, so that no
+    /// change after it is missed.
+    pub fn new(path: Option<&Path>) -> Self {
+        // One that is not there yet is a file that appears.
+        let again = path.is_none_or(|path| path.is_file() || !path.exists());
+        let taken = path
+            .filter(|_| again)
+            .and_then(|path| std::fs::read(path).ok());
         Self {
-            file: file.map(Into::into),
-            content: file.and_then(|file| std::fs::read(file).ok()),
-            load: Box::new(load),
+            path: path.map(Path::to_owned),
+            again,
+            last: taken.clone(),
+            taken,
         }
+    }
+
+    async fn read(&self) -> Content {
+        tokio::fs::read(self.path.as_ref()?).await.ok()
+    }
+
+    /// Whether a look that sees `content` settles a change.
+    fn look(&mut self, content: Content) -> bool {
+        let settled = content == self.last && content != self.taken;
+        self.last = content;
+        if settled {
+            self.taken.clone_from(&self.last);
+        }
+        settled
+    }
+
+    /// Waits for a change.
+    async fn changed(&mut self, interval: Duration) {
+        if self.path.is_none() || !self.again {
+            return std::future::pending().await;
+        }
+        loop {
+            tokio::time::sleep(interval).await;
+            let content = self.read().await;
+            if self.look(content) {
+                return;
+            }
+        }
+    }
+
+    /// Takes what the file holds now for what the settings are read from.
+    async fn take(&mut self) {
+        self.taken = self.read().await;
+        self.last.clone_from(&self.taken);
     }
 }
 
-impl std::fmt::Debug for Reload {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reload")
-            .field("file", &self.file)
-            .finish_non_exhaustive()
+/// SIGHUP, taken over from now on.
+#[derive(Debug)]
+pub struct Hangups(Option<Signal>);
+
+impl Hangups {
+    /// To be called before anything is started that must be stopped in order: without a handler
+    /// the signal ends the process.
+    pub fn take_over() -> Self {
+        Self(signal(SignalKind::hangup()).ok())
+    }
+
+    async fn next(&mut self) {
+        if let Some(signal) = &mut self.0
+            && signal.recv().await.is_some()
+        {
+            return;
+        }
+        std::future::pending::<()>().await; // no handler, or no signals any more
     }
 }
 
-/// Reads settings again whenever there is a reason to; never ends. What is wrong with them is
-/// logged, and the old ones stay.
-pub async fn run(reload: Reload, live: Live, telemetry: Telemetry) {
-    describe_counter!(
-        RELOADS,
-        "Times that settings were read again, by result; unchanged where that gave the same ones."
-    );
-    let hangups = futures::stream::unfold(signal(SignalKind::hangup()), |hangup| async {
-        // Without a handler SIGHUP ends the process, which then reads them when it starts again.
-        let mut hangup = hangup.ok()?;
-        hangup.recv().await?;
-        Some(((), Ok(hangup)))
-    });
-    let set_log_level = move |level: &str| {
-        if let Err(error) = telemetry.set_log_level(level) {
-            error!(%error, "failed to change the log level");
-        }
-    };
-    watch(reload, INTERVAL, hangups, |settings| {
-        let level = settings.telemetry.log_level.clone();
-        let changes = live.take_over(settings);
-        if changes.log_level {
-            set_log_level(&level);
-        }
-        changes
-    })
-    .await;
+/// Reads the settings again when there is a reason to.
+#[derive(Debug)]
+pub struct Reloader<L> {
+    file: SettingsFile,
+    running: Running,
+    load: L,
+    /// What the file held when the error in it was told.
+    told: Option<Content>,
 }
 
-async fn watch(
-    mut reload: Reload,
-    interval: Duration,
-    hangups: impl futures::Stream<Item = ()>,
-    mut take_over: impl FnMut(Settings) -> Changes,
-) {
-    use futures::StreamExt;
-    let mut hangups = std::pin::pin!(hangups.fuse());
-    loop {
-        let reason = tokio::select! {
-            Some(()) = hangups.next() => "SIGHUP",
-            () = tokio::time::sleep(interval), if reload.file.is_some() => {
-                let now = read(reload.file.as_deref()).await;
-                if now == reload.content {
-                    continue;
+impl<L: Fn() -> Result<Settings, SettingsError>> Reloader<L> {
+    /// `load` brings all layers together, as at the start.
+    pub fn new(file: SettingsFile, running: Running, load: L) -> Self {
+        describe_counter!(
+            RELOADS,
+            "Times that the settings were read again, by what came of it: taken over, wrong and \
+             left, or the same as before."
+        );
+        // So that the first failure is an increase.
+        for result in ["ok", "failed", "unchanged"] {
+            counter!(RELOADS, "result" => result).increment(0);
+        }
+        Self {
+            file,
+            running,
+            load,
+            told: None,
+        }
+    }
+
+    /// Waits until other settings are to take effect, and gives them all.
+    pub async fn changed(&mut self, hangups: &mut Hangups) -> Settings {
+        loop {
+            tokio::select! {
+                () = hangups.next() => {
+                    info!("SIGHUP, reading the settings again");
+                    if self.file.again {
+                        self.file.take().await;
+                    }
                 }
-                reload.content = now;
-                "the file changed"
+                () = self.file.changed(INTERVAL) => {}
             }
-            else => return std::future::pending().await,
+            if self.read_again() {
+                return self.running.settings().clone();
+            }
+        }
+    }
+
+    /// Reads the settings; whether others take effect.
+    fn read_again(&mut self) -> bool {
+        let loaded = if self.file.again {
+            (self.load)().map_err(|error| error.to_string())
+        } else {
+            Err("the settings file is no regular file, and cannot be read twice".to_owned())
         };
-        let result = match (reload.load)() {
-            Ok(settings) => told(reason, &take_over(settings)),
+        let settings = match loaded {
+            Ok(settings) => settings,
             Err(error) => {
-                error!(reason, %error, "settings not read again, the old ones stay");
-                "failed"
+                counter!(RELOADS, "result" => "failed").increment(1);
+                if self.told.as_ref() != Some(&self.file.taken) {
+                    error!(%error, "settings not read again, the old ones stay");
+                    self.told = Some(self.file.taken.clone());
+                }
+                return false;
             }
+        };
+        self.told = None;
+        let changes = self.running.take_over(&settings);
+        let result = if changes.is_empty() {
+            "unchanged"
+        } else {
+            "ok"
         };
         counter!(RELOADS, "result" => result).increment(1);
+        if !changes.restart.is_empty() {
+            let keys = changes.restart.join(", ");
+            warn!(keys, "changed settings that take effect at the next start");
+        }
+        if !changes.live.is_empty() {
+            let keys = changes.live.join(", ");
+            info!(keys, "settings changed");
+        }
+        !changes.live.is_empty()
     }
-}
-
-async fn read(file: Option<&Path>) -> Option<Vec<u8>> {
-    tokio::fs::read(file?).await.ok()
-}
-
-/// Logs what has changed; gives the label of the metric.
-fn told(reason: &str, changes: &Changes) -> &'static str {
-    if changes.is_empty() {
-        info!(reason, "settings read again, nothing has changed");
-        return "unchanged";
-    }
-    info!(reason, "settings read again");
-    debug!(?changes, "settings taken over");
-    if !changes.at_next_start.is_empty() {
-        warn!(
-            keys = changes.at_next_start.join(", "),
-            "changed settings that take effect at the next start"
-        );
-    }
-    "ok"
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::fs;
+    use std::io::Write;
+    use std::os::unix::fs::symlink;
+    use std::sync::{Arc, Mutex};
+
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
     use super::*;
     use crate::settings::Sources;
-    use futures::StreamExt;
-    use futures::channel::mpsc;
 
-    struct World {
-        _dir: tempfile::TempDir,
-        file: PathBuf,
-        hangup: mpsc::UnboundedSender<()>,
-        taken: mpsc::UnboundedReceiver<Settings>,
-        _task: tokio_util::task::AbortOnDropHandle<()>,
+    /// A settings file in a directory of its own.
+    struct Place {
+        dir: tempfile::TempDir,
+        path: PathBuf,
     }
 
-    impl World {
-        fn start(text: &str) -> Self {
+    impl Place {
+        fn new(text: &str) -> Self {
             let dir = tempfile::tempdir().unwrap();
-            let file = dir.path().join("muster.toml");
-            std::fs::write(&file, text).unwrap();
-            let sources = Sources::default().with_file(&file);
-            let reload = Reload::new(Some(&file), move || Settings::load(&sources));
-            let (hangup, hangups) = mpsc::unbounded();
-            let (sender, taken) = mpsc::unbounded();
-            let mut current = (reload.load)().unwrap();
-            let task = watch(reload, Duration::from_millis(5), hangups, move |settings| {
-                let changes = Changes::between(&current, &settings);
-                current = settings.clone();
-                sender.unbounded_send(settings).unwrap();
-                changes
-            });
-            Self {
-                _dir: dir,
-                file,
-                hangup,
-                taken,
-                _task: tokio_util::task::AbortOnDropHandle::new(tokio::spawn(task)),
+            let path = dir.path().join("muster.toml");
+            fs::write(&path, text).unwrap();
+            Self { dir, path }
+        }
+
+        /// A process that reads the file, under a flag.
+        fn reloader(&self) -> Reloader<impl Fn() -> Result<Settings, SettingsError> + use<>> {
+            let file = SettingsFile::new(Some(&self.path));
+            let sources = Sources::default()
+                .with_file(&self.path)
+                .with_flag("agent.workers", "2");
+            let load = move || Settings::load(&sources);
+            let running = Running::new(load().unwrap(), false);
+            Reloader::new(file, running, load)
+        }
+    }
+
+    /// What is logged and counted while `act` runs.
+    fn recorded(act: impl FnOnce()) -> (String, String) {
+        #[derive(Clone, Default)]
+        struct Lines(Arc<Mutex<Vec<u8>>>);
+        impl Write for Lines {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                let mut lines = self.0.lock().map_err(|_| std::io::ErrorKind::Other)?;
+                lines.write(bytes)
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
             }
         }
-
-        async fn next_cap(&mut self) -> u32 {
-            self.taken.next().await.unwrap().watch.max_watches
-        }
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let metrics = recorder.handle();
+        metrics::with_local_recorder(&recorder, || {
+            tracing::subscriber::with_default(subscriber, act);
+        });
+        let log = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        (log, metrics.render())
     }
 
-    #[tokio::test]
-    async fn a_signal_and_another_content_are_reasons() {
-        let mut world = World::start("[watch]\nmax_watches = 1\n");
-        world.hangup.unbounded_send(()).unwrap();
-        assert_eq!(world.next_cap().await, 1);
-        std::fs::write(&world.file, "[watch]\nmax_watches = 2\n").unwrap();
-        assert_eq!(world.next_cap().await, 2);
-    }
-
-    #[tokio::test]
-    async fn broken_settings_are_left_out_and_better_ones_taken() {
-        let mut world = World::start("[watch]\nmax_watches = 1\n");
-        std::fs::write(&world.file, "[watch]\nmax_watch = 2\n").unwrap();
-        world.hangup.unbounded_send(()).unwrap();
-        std::fs::remove_file(&world.file).unwrap();
-        world.hangup.unbounded_send(()).unwrap();
-        std::fs::write(&world.file, "[watch]\nmax_watches = 3\n").unwrap();
-        assert_eq!(world.next_cap().await, 3);
-    }
-
-    #[tokio::test]
-    async fn a_link_to_another_file_is_another_content() {
-        let mut world = World::start("");
-        let next = world.file.with_extension("next");
-        std::fs::write(&next, "[watch]\nmax_watches = 4\n").unwrap();
-        std::fs::remove_file(&world.file).unwrap();
-        std::os::unix::fs::symlink(&next, &world.file).unwrap();
-        while world.next_cap().await != 4 {}
+    fn counted(metrics: &str) -> [u32; 3] {
+        ["ok", "failed", "unchanged"].map(|result| {
+            let name = format!("{RELOADS}{{result=\"{result}\"}} ");
+            let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
+            line.unwrap_or_else(|| panic!("no {name}in {metrics}"))
+                .parse()
+                .unwrap()
+        })
     }
 
     #[test]
-    fn what_changed_has_a_label() {
-        let restart = Changes {
-            at_next_start: vec!["hub"],
-            ..Changes::default()
+    fn settings_change_under_the_flags() {
+        let place = Place::new("[watch]\nmax_watches = 7\n");
+        let (log, metrics) = recorded(|| {
+            let mut reloader = place.reloader();
+            assert!(!reloader.read_again());
+            let text = "[watch]\nmax_watches = 8\n[agent]\nworkers = 9\n[hub]\ncontext = \"c\"\n";
+            fs::write(&place.path, text).unwrap();
+            assert!(reloader.read_again());
+            let settings = reloader.running.settings();
+            assert_eq!(settings.watch.max_watches, 8);
+            assert_eq!(settings.agent.workers.get(), 2);
+            assert_eq!(settings.hub.context, None);
+            // What waits for a restart is told again, and no reason to change anything.
+            assert!(!reloader.read_again());
+        });
+        assert_eq!(counted(&metrics), [2, 0, 1]);
+        assert!(
+            log.contains("settings changed keys=\"watch.max_watches\""),
+            "{log}"
+        );
+        let waits = "changed settings that take effect at the next start keys=\"hub.context\"";
+        assert_eq!(log.matches(waits).count(), 2, "{log}");
+        assert!(metrics.contains(&format!("# HELP {RELOADS} ")), "{metrics}");
+    }
+
+    #[test]
+    fn a_broken_file_changes_nothing_and_is_told_once_for_each_content() {
+        let place = Place::new("[watch]\nmax_watches = 7\n");
+        let broken = "[watch]\nmax_watches = 8\nwiden_after = 0\n";
+        let (log, metrics) = recorded(|| {
+            let reloader = RefCell::new(place.reloader());
+            let read = |content: Option<&str>| {
+                match content {
+                    Some(text) => fs::write(&place.path, text).unwrap(),
+                    None => fs::remove_file(&place.path).unwrap(),
+                }
+                let mut reloader = reloader.borrow_mut();
+                reloader.file.taken = content.map(Into::into);
+                let changed = reloader.read_again();
+                (changed, reloader.running.settings().watch.max_watches)
+            };
+            assert_eq!(read(Some(broken)), (false, 7));
+            assert_eq!(read(Some(broken)), (false, 7));
+            assert_eq!(read(Some("max_watches = ")), (false, 7));
+            assert_eq!(read(None), (false, 7));
+            assert_eq!(read(Some("[watch]\nmax_watches = 6\n")), (true, 6));
+            assert_eq!(read(Some(broken)), (false, 6));
+        });
+        assert_eq!(counted(&metrics), [1, 5, 0]);
+        assert_eq!(
+            log.matches("settings not read again, the old ones stay")
+                .count(),
+            4,
+            "{log}"
+        );
+        let wrong = "muster.toml:3: watch.widen_after is 0";
+        assert_eq!(log.matches(wrong).count(), 2, "{log}");
+        assert!(log.contains("muster.toml:1: not TOML"), "{log}");
+        assert!(log.contains("failed to read settings file"), "{log}");
+    }
+
+    /// As `--config <(…)` of a shell: the settings would be empty.
+    #[test]
+    fn a_pipe_is_not_read_twice() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(b"[watch]\nmax_watches = 7\n").unwrap();
+        drop(writer);
+        let descriptor = std::os::fd::AsRawFd::as_raw_fd(&reader);
+        let place = Place::new("");
+        fs::remove_file(&place.path).unwrap();
+        symlink(format!("/proc/self/fd/{descriptor}"), &place.path).unwrap();
+        let (log, metrics) = recorded(|| {
+            let mut reloader = place.reloader();
+            assert!(!reloader.read_again());
+            assert_eq!(reloader.running.settings().watch.max_watches, 7);
+        });
+        assert_eq!(counted(&metrics), [0, 1, 0]);
+        assert!(log.contains("no regular file"), "{log}");
+    }
+
+    #[test]
+    fn a_change_counts_when_two_looks_agree() {
+        let place = Place::new("1");
+        let mut file = SettingsFile::new(Some(&place.path));
+        let looks = [
+            ("1", false),
+            ("", false), // an editor has emptied it
+            ("12", false),
+            ("12", true),
+            ("12", false),
+            ("", false),
+            ("12", false), // as it was taken
+            ("12", false),
+        ];
+        for (turn, (content, settled)) in looks.into_iter().enumerate() {
+            assert_eq!(file.look(Some(content.into())), settled, "{turn}");
+        }
+        assert!(!file.look(None));
+        assert!(file.look(None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replaced_link_is_a_change_of_the_file() {
+        // As kubelet mounts a ConfigMap.
+        let place = Place::new("");
+        let version = |name: &str, cap: u32| {
+            let dir = place.dir.path().join(name);
+            fs::create_dir(&dir).unwrap();
+            let text = format!("[watch]\nmax_watches = {cap}\n");
+            fs::write(dir.join("muster.toml"), text).unwrap();
+            let (link, data) = (
+                place.dir.path().join("..tmp"),
+                place.dir.path().join("..data"),
+            );
+            symlink(name, &link).unwrap();
+            fs::rename(link, data).unwrap();
         };
-        assert_eq!(told("SIGHUP", &Changes::default()), "unchanged");
-        assert_eq!(told("SIGHUP", &restart), "ok");
+        version("..1", 1);
+        fs::remove_file(&place.path).unwrap();
+        symlink("..data/muster.toml", &place.path).unwrap();
+        let mut reloader = place.reloader();
+        version("..2", 2);
+        let settings = reloader.changed(&mut Hangups(None)).await;
+        assert_eq!(settings.watch.max_watches, 2);
+
+        // A broken one between two good ones is passed over.
+        fs::write(&place.path, "[").unwrap();
+        let mut hangups = Hangups(None);
+        let changed = reloader.changed(&mut hangups);
+        let waited = tokio::time::timeout(Duration::from_secs(60), changed).await;
+        waited.unwrap_err();
+        version("..3", 3);
+        let settings = reloader.changed(&mut Hangups(None)).await;
+        assert_eq!(settings.watch.max_watches, 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_file_only_a_signal_counts() {
+        let mut file = SettingsFile::new(None);
+        let waited = tokio::time::timeout(Duration::from_secs(60), file.changed(INTERVAL)).await;
+        waited.unwrap_err();
     }
 }

@@ -331,6 +331,22 @@ fn numbers_too_large_and_polling_too_fast_are_refused() {
 }
 
 #[test]
+fn a_cap_of_no_watches_is_a_cap() {
+    let (_directory, sources) = file("[watch]\nmax_watches = 0\n");
+    assert_eq!(Settings::load(&sources).unwrap().watch.max_watches, 0);
+    let sources = sources.with_environment([("MUSTER__WATCH__MAX_WATCHES", "0")]);
+    assert_eq!(Settings::load(&sources).unwrap().watch.max_watches, 0);
+    assert_eq!(
+        problems("[watch]\nmax_watches = -1\nwiden_after = 0\nstop_when_ready = 0\n"),
+        [
+            "muster.toml:2: watch.max_watches is -1, expected a whole number from 0 to 4294967295",
+            "muster.toml:3: watch.widen_after is 0, expected a whole number from 1 to 4294967295",
+            "muster.toml:4: watch.stop_when_ready is 0, expected true or false",
+        ]
+    );
+}
+
+#[test]
 fn text_that_is_not_toml_is_told_with_its_line() {
     let found = problems("[hub]\napi = \n");
     assert_eq!(found.len(), 1);
