@@ -4,6 +4,10 @@
 //! that only they count. Objects are taken on in five steps, namespace by namespace. After each step
 //! both processes tell their memory, and then values of objects change, which both see.
 //!
+//! Each watch has a connection of its own, which takes more than a hundred objects do. So two more
+//! processes have as many watches with few objects each: together the slopes tell what an object
+//! takes and what a watch.
+//!
 //! No works are around the watches: this is about the watches, and about what an agent keeps and
 //! does for each watched object until it writes to the hub. A whole agent is measured in
 //! `irrelevant_changes`.
@@ -37,6 +41,8 @@ use crate::support::{fixtures, slow};
 const STEPS: [usize; 6] = [0, 2, 5, 10, 25, 50];
 /// Objects in each of them. Without optimization more would take too long.
 const EACH: usize = if cfg!(debug_assertions) { 20 } else { 200 };
+/// Objects in each of the namespaces that have few: fewer would be watched one by one.
+const FEW: usize = 2;
 /// Rounds of changes after each step, and objects that change in each.
 const ROUNDS: usize = 5;
 const CHANGES: usize = 1_000;
@@ -60,7 +66,8 @@ pub(crate) fn run() -> Result<()> {
         let spoke = servers::spoke_api().await?;
         let client = spoke.client();
         for namespace in 0..STEPS[STEPS.len() - 1] {
-            create(&client, &name(namespace)).await?;
+            create(&client, &name(namespace), EACH).await?;
+            create(&client, &small(namespace), FEW).await?;
         }
         let serving = servers::serve(&spoke).await?;
         let dir = tempfile::tempdir()?;
@@ -80,7 +87,12 @@ fn name(namespace: usize) -> String {
     format!("n{namespace}")
 }
 
-async fn create(client: &Client, namespace: &str) -> Result<()> {
+/// A namespace with few objects.
+fn small(namespace: usize) -> String {
+    format!("few{namespace}")
+}
+
+async fn create(client: &Client, namespace: &str, count: usize) -> Result<()> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let object = serde_json::from_value(json!({"metadata": {"name": namespace}}))?;
     namespaces.create(&PostParams::default(), &object).await?;
@@ -97,7 +109,7 @@ async fn create(client: &Client, namespace: &str) -> Result<()> {
             .await?;
         anyhow::Ok(())
     };
-    stream::iter(0..EACH)
+    stream::iter(0..count)
         .map(Ok)
         .try_for_each_concurrent(AT_A_TIME, create)
         .await
@@ -108,6 +120,8 @@ async fn create(client: &Client, namespace: &str) -> Result<()> {
 struct Cost {
     /// Resident bytes by objects.
     resident: Vec<(f64, f64)>,
+    /// And of a watch with few objects.
+    watch: f64,
     /// CPU nanoseconds to take on an object, of each step.
     start: Vec<f64>,
     /// And all of it so far, by objects.
@@ -161,6 +175,37 @@ fn objects(namespaces: usize) -> f64 {
     (namespaces * EACH) as f64
 }
 
+/// Resident bytes that one more watch takes, with its few objects.
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "bytes of memory are far below 2^52"
+)]
+async fn each_watch(kind: Kind, dir: &Path) -> Result<f64> {
+    let mut watcher = Watcher::start(kind, dir)?;
+    let mut points = Vec::new();
+    let mut namespaces = 0;
+    for step in STEPS {
+        for namespace in namespaces..step {
+            watcher.watch(FEW, &small(namespace)).await?;
+            watcher.sees(FEW).await?;
+        }
+        namespaces = step;
+        sleep(SETTLE).await;
+        let resident = watcher.usage().await?.resident_kib * 1024;
+        points.push((step as f64, resident as f64));
+    }
+    Ok(slope(&points))
+}
+
+/// What an object takes and what a watch, from what a watch takes with its few objects and what an
+/// object takes with its share of a watch.
+#[allow(clippy::cast_precision_loss, reason = "a few hundred")]
+fn apart(watch: f64, object: f64) -> (f64, f64) {
+    let (few, each) = (FEW as f64, EACH as f64);
+    let object = (object - watch / each) / (1.0 - few / each);
+    (object, watch - few * object)
+}
+
 /// muster and the reflector.
 async fn measure(client: &Client, dir: &Path) -> Result<[Cost; 2]> {
     let mut subjects = [
@@ -193,8 +238,10 @@ async fn measure(client: &Client, dir: &Path) -> Result<[Cost; 2]> {
             round(client, &mut subjects, step, ready).await?;
         }
     }
-    let [muster, reflector] = subjects;
-    Ok([muster.cost, reflector.cost])
+    let [mut muster, mut reflector] = subjects.map(|subject| subject.cost);
+    muster.watch = each_watch(Kind::Muster, dir).await?;
+    reflector.watch = each_watch(Kind::Reflector, dir).await?;
+    Ok([muster, reflector])
 }
 
 /// Changes as many objects as there are, but not more than [`CHANGES`], in all namespaces.
@@ -237,10 +284,11 @@ fn tell(report: &mut Report, [muster, reflector]: &[Cost; 2], object_bytes: usiz
     let params = json!({"objects": objects(STEPS[STEPS.len() - 1]), "watches": STEPS[STEPS.len() - 1],
         "object_bytes": object_bytes, "steps": STEPS.map(objects)});
 
-    let [ours, theirs] = [muster, reflector].map(|cost| slope(&cost.resident));
+    let [(ours, our_watch), (theirs, their_watch)] =
+        [muster, reflector].map(|cost| apart(cost.watch, slope(&cost.resident)));
     let alone = |cost: &Cost| cost.resident.first().map_or(f64::NAN, |(_, bytes)| *bytes);
     report.add(
-        Figure::new("P8", "memory of a watched object, slope", ours, "B")
+        Figure::new("P8", "memory of a watched object, slopes", ours, "B")
             .below(theirs, baseline)
             .met(ours <= MOST_BYTES && theirs / ours >= LEAST_BYTES_RATIO)
             .params(params.clone())
@@ -249,6 +297,11 @@ fn tell(report: &mut Report, [muster, reflector]: &[Cost; 2], object_bytes: usiz
                 "resident_by_objects": muster.resident,
                 "baseline_resident_by_objects": reflector.resident,
                 "ocm_informer_store_recorded": 10_500, "ocm_agent_recorded": 39_000})),
+    );
+    report.add(
+        Figure::new("P8", "memory of a watch, slopes", our_watch / 1e3, "KB")
+            .below(their_watch / 1e3, baseline)
+            .params(json!({"allocator": "system", "objects_in_each": [FEW, EACH]})),
     );
 
     let [ours, theirs] = [muster, reflector].map(|cost| slope(&cost.started) / 1e3);
