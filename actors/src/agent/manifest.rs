@@ -5,7 +5,10 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use muster_api::conditions as read;
 use muster_api::constants::MANIFEST_APPLIED;
-use muster_api::work::{AppliedManifestResourceMeta, FeedbackScrapeType, ManifestResourceMeta};
+use muster_api::work::{
+    AppliedManifestResourceMeta, ConditionRule, FeedbackRule, FeedbackScrapeType,
+    ManifestResourceMeta,
+};
 use muster_core::apply::server_side::{self, IgnoreFields};
 use muster_core::apply::{Desired, History};
 use muster_core::availability::is_identified;
@@ -67,7 +70,16 @@ enum Intent {
     Write(Wanted),
 }
 
-impl Pass<'_> {
+/// What the rules of some options compile to.
+pub(super) struct Compiled<'a> {
+    feedback_rules: &'a [FeedbackRule],
+    condition_rules: &'a [ConditionRule],
+    /// Group, version and kind.
+    gvk: [String; 3],
+    plans: Plans,
+}
+
+impl<'a> Pass<'a> {
     /// Applies one manifest and looks at its object. Never fails as a whole: what goes wrong is
     /// in the report, and what may come right is in [`Pass::wishes`].
     pub(super) async fn manifest(
@@ -123,7 +135,8 @@ impl Pass<'_> {
         }
 
         let key = key_of(&meta);
-        let config = find_config(&self.spec.manifest_configs, id_of(&meta));
+        let spec = self.spec;
+        let config = find_config(&spec.manifest_configs, id_of(&meta));
         let rights = could_escalate(id_of(&meta)).then(|| parsed.object.clone());
         let mut wanted = self.wanted(&meta, config, &key, parsed, mapping.namespaced);
         let touches = matches!(wanted, Ok(Intent::Read | Intent::Write(_)));
@@ -241,16 +254,37 @@ impl Pass<'_> {
     }
 
     /// The compiled rules of a manifest.
-    fn plans(&mut self, ordinal: usize, config: EffectiveConfig<'_>, gvk: Gvk<'_>) -> Plans {
+    fn plans(&mut self, ordinal: usize, config: EffectiveConfig<'a>, gvk: Gvk<'_>) -> Plans {
         if config.feedback_rules.is_empty() && config.condition_rules.is_empty() {
             return Plans::default();
         }
-        let compile = || Plans {
-            feedback: Arc::new(FeedbackPlan::compile(config.feedback_rules)),
-            rules: RulePlan::compile(config.condition_rules, gvk),
+        if let Some(known) = self.memory.plans.get(&ordinal) {
+            return known.clone();
+        }
+        // Manifests with the same options share what these compile to: a work may have thousands of
+        // one kind.
+        let compiled = self.compiled.iter().find(|compiled| {
+            std::ptr::eq(compiled.feedback_rules, config.feedback_rules)
+                && std::ptr::eq(compiled.condition_rules, config.condition_rules)
+                && compiled.gvk == [gvk.group, gvk.version, gvk.kind]
+        });
+        let plans = if let Some(compiled) = compiled {
+            compiled.plans.clone()
+        } else {
+            let plans = Plans {
+                feedback: Arc::new(FeedbackPlan::compile(config.feedback_rules)),
+                rules: RulePlan::compile(config.condition_rules, gvk),
+            };
+            self.compiled.push(Compiled {
+                feedback_rules: config.feedback_rules,
+                condition_rules: config.condition_rules,
+                gvk: [gvk.group, gvk.version, gvk.kind].map(ToOwned::to_owned),
+                plans: plans.clone(),
+            });
+            plans
         };
-        let plans = &mut self.memory.plans;
-        plans.entry(ordinal).or_insert_with(compile).clone()
+        self.memory.plans.insert(ordinal, plans.clone());
+        plans
     }
 
     /// What the rules make of an object. `hidden` is what to say in place of values that the

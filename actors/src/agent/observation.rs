@@ -38,14 +38,19 @@ pub(super) async fn observe(
         let plans = subject.plans.clone();
         let read = match &sighting.object {
             Sight::Present(object) => {
-                let Ok(object) = subject.decode(object) else {
-                    continue;
+                let (feedback, derived) = if let Some(feedback) = &sighting.feedback {
+                    (feedback.clone(), None)
+                } else {
+                    let Ok(object) = subject.decode(object) else {
+                        continue;
+                    };
+                    let feedback = plans.feedback.evaluate(&object, subject.limits);
+                    let derived = derive_conditions(plans.rules.clone(), object, generation).await;
+                    (feedback, derived)
                 };
-                let feedback = plans.feedback.evaluate(&object, subject.limits);
                 if !plans.feedback.is_empty() {
                     metrics::feedback_evaluated(!feedback.errors.is_empty());
                 }
-                let derived = derive_conditions(plans.rules.clone(), object, generation).await;
                 Some((feedback, derived))
             }
             Sight::Deleted(_) => None,

@@ -13,9 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use actix::{Message, Recipient};
 use muster_core::feedback::{Feedback, FeedbackLimits};
+use muster_core::manifest::Gvk;
 use muster_core::watch_plan::Resource;
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::metrics::{self, Event};
@@ -31,6 +33,8 @@ pub struct Sighted;
 #[derive(Debug, Clone)]
 pub(super) struct Sighting {
     pub(super) object: Sight,
+    /// The values of this state, where they are all that the work reports.
+    pub(super) feedback: Option<Feedback>,
     /// What the work reports of it may have changed.
     pub(super) reportable: bool,
     /// It may not be what the work wants it to be.
@@ -148,6 +152,8 @@ enum State {
 struct Hashes {
     /// Of what the work reports.
     reported: u64,
+    /// Of the fields that this is read from.
+    read: u64,
     /// Of all but the status.
     rest: u64,
 }
@@ -210,29 +216,69 @@ impl Observer {
         }
     }
 
-    fn hashes(&self, object: &WatchedObject) -> Hashes {
-        let Parts { rest, status } = parts_of(object.json());
-        let reported = if !self.plans.rules.is_empty() {
-            // What rules say may depend on anything.
-            rest ^ status
-        } else if self.plans.feedback.is_empty() {
-            0
-        } else {
-            let value = self.decode(object).unwrap_or_default();
-            hash_of_values(&self.plans.feedback.evaluate(&value, self.limits))
+    /// The hashes of an object after `last`, and its values if they had to be read for that.
+    fn hashes(&self, object: &WatchedObject, last: State) -> (Hashes, Option<Feedback>) {
+        let plan = &self.plans.feedback;
+        let api_version = api_version(&self.resource);
+        let gvk = Gvk::new(&api_version, &self.kind);
+        let has_rules = !self.plans.rules.is_empty();
+        let wanted = |field: &str| !has_rules && plan.may_read(gvk, field);
+        let Parts {
+            rest,
+            status,
+            read,
+            fields,
+        } = parts_of(object.json(), &wanted);
+        let hashes = |reported| Hashes {
+            reported,
+            read,
+            rest,
         };
-        Hashes { reported, rest }
+        if has_rules {
+            // What rules say may depend on anything.
+            return (hashes(rest ^ status), None);
+        }
+        match last {
+            State::Present(last) if last.read == read => (hashes(last.reported), None),
+            _ if plan.is_empty() => (hashes(0), None),
+            _ => {
+                let feedback = plan.evaluate(&picked(fields, gvk), self.limits);
+                (hashes(hash_of_values(&feedback)), Some(feedback))
+            }
+        }
     }
+}
+
+/// An object of these fields and its type, which is all that its values are read from.
+fn picked(fields: Vec<(Cow<'_, str>, &RawValue)>, gvk: Gvk<'_>) -> Value {
+    let mut object: Map<String, Value> = fields
+        .into_iter()
+        .filter_map(|(name, raw)| {
+            // What came over the wire is JSON; nested too deeply it is as if it were not there.
+            Some((name.into_owned(), serde_json::from_str(raw.get()).ok()?))
+        })
+        .collect();
+    let api_version = match gvk.group {
+        "" => gvk.version.to_owned(),
+        group => format!("{group}/{}", gvk.version),
+    };
+    object.insert("apiVersion".to_owned(), api_version.into());
+    object.insert("kind".to_owned(), gvk.kind.into());
+    Value::Object(object)
 }
 
 impl Subscriber for Observer {
     fn seen(&self, object: &Arc<WatchedObject>) {
         let version = object.version();
         let stale = |last: &Last| version != 0 && version <= last.version;
-        if stale(&self.lock()) {
-            return;
-        }
-        let hashes = self.hashes(object);
+        let before = {
+            let last = self.lock();
+            if stale(&last) {
+                return;
+            }
+            last.state
+        };
+        let (hashes, feedback) = self.hashes(object, before);
         let mut last = self.lock();
         if stale(&last) {
             return; // another watch was faster
@@ -255,6 +301,7 @@ impl Subscriber for Observer {
         metrics::watch_event(Event::Changed);
         let sighting = Sighting {
             object: Sight::Present(Arc::clone(object)),
+            feedback,
             reportable,
             drifted,
             since: Instant::now(),
@@ -282,6 +329,7 @@ impl Subscriber for Observer {
         let sighting = Sighting {
             reportable: matches!(object, Sight::Deleted(_)),
             object,
+            feedback: None,
             drifted: true,
             since: Instant::now(),
         };
@@ -307,23 +355,29 @@ fn hash_of_values(feedback: &Feedback) -> u64 {
     hasher.finish()
 }
 
-/// Hashes of the parts of an object.
-struct Parts {
-    /// All but status, type and what every write changes. Fields may be in any order, as API
-    /// servers other than Kubernetes' own may send them.
+/// The parts of an object.
+#[derive(Default)]
+struct Parts<'a> {
+    /// Hash of all but status, type and what every write changes. Fields may be in any order, as
+    /// API servers other than Kubernetes' own may send them.
     rest: u64,
+    /// Hash of the status.
     status: u64,
+    /// Hash of the fields that were picked.
+    read: u64,
+    fields: Vec<(Cow<'a, str>, &'a RawValue)>,
 }
 
 /// Metadata that changes with each write, or tells who wrote.
 const BOOKKEEPING: [&str; 3] = ["resourceVersion", "managedFields", "generation"];
 
-fn parts_of(json: &str) -> Parts {
+/// Takes an object apart, and picks the fields that are asked for.
+fn parts_of<'a>(json: &'a str, picks: &dyn Fn(&str) -> bool) -> Parts<'a> {
     let mut deserializer = serde_json::Deserializer::from_str(json);
     // What came over the wire as an object is one.
     deserializer
-        .deserialize_map(ObjectParts)
-        .unwrap_or(Parts { rest: 0, status: 0 })
+        .deserialize_map(ObjectParts { picks })
+        .unwrap_or_default()
 }
 
 fn hash_of(key: &str, value: &RawValue) -> u64 {
@@ -332,34 +386,42 @@ fn hash_of(key: &str, value: &RawValue) -> u64 {
     hasher.finish()
 }
 
-struct ObjectParts;
+struct ObjectParts<'p> {
+    picks: &'p dyn Fn(&str) -> bool,
+}
 
-impl<'de> Visitor<'de> for ObjectParts {
-    type Value = Parts;
+impl<'de> Visitor<'de> for ObjectParts<'_> {
+    type Value = Parts<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Parts, A::Error> {
-        let mut parts = Parts { rest: 0, status: 0 };
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Parts<'de>, A::Error> {
+        let mut parts = Parts::default();
         while let Some(Key(key)) = map.next_key()? {
-            match &*key {
+            if matches!(&*key, "apiVersion" | "kind") {
                 // Items of lists come without.
-                "apiVersion" | "kind" => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-                "status" => parts.status = hash_of(&key, map.next_value()?),
-                "metadata" => {
-                    let metadata: &RawValue = map.next_value()?;
-                    let mut metadata = serde_json::Deserializer::from_str(metadata.get());
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let value: &RawValue = map.next_value()?;
+            let picked = (self.picks)(&key);
+            let is_metadata = *key == *"metadata";
+            let whole = (!is_metadata || picked).then(|| hash_of(&key, value));
+            match (&*key, whole) {
+                ("metadata", _) => {
+                    let mut metadata = serde_json::Deserializer::from_str(value.get());
                     let hash = metadata.deserialize_map(MetadataHash);
                     parts.rest = parts.rest.wrapping_add(hash.unwrap_or_default());
                 }
-                _ => {
-                    let hash = hash_of(&key, map.next_value()?);
-                    parts.rest = parts.rest.wrapping_add(hash);
-                }
+                ("status", Some(hash)) => parts.status = hash,
+                (_, Some(hash)) => parts.rest = parts.rest.wrapping_add(hash),
+                (_, None) => {}
+            }
+            if picked {
+                parts.read = parts.read.wrapping_add(whole.unwrap_or_default());
+                parts.fields.push((key, value));
             }
         }
         Ok(parts)
@@ -397,7 +459,7 @@ mod tests {
     use actix::{Actor, Context, Handler};
     use muster_api::work::FeedbackRule;
     use muster_core::feedback::FeedbackPlan;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -566,6 +628,51 @@ mod tests {
         only(&inbox);
         observer.seen(&at(13, |object| object["status"]["heartbeat"] = 4.into()));
         assert_eq!(only(&inbox), Some((true, false)));
+    }
+
+    /// Values that are read from metadata, or from anywhere, are seen as well.
+    #[test]
+    fn values_may_come_from_any_part() {
+        let rules =
+            |path: &str| json!([{"type": "JSONPaths", "jsonPaths": [{"name": "v", "path": path}]}]);
+        for path in [".metadata.labels.a", "..a"] {
+            let (observer, inbox) = observer(&rules(path));
+            observer.seen(&at(10, |_| {}));
+            only(&inbox);
+            observer.seen(&at(11, |object| {
+                object["metadata"]["labels"]["a"] = "c".into();
+            }));
+            assert_eq!(only(&inbox), Some((true, true)), "{path}");
+        }
+        let (observer, inbox) = observer(&rules(".metadata.generation"));
+        observer.seen(&at(10, |_| {}));
+        only(&inbox);
+        observer.seen(&at(11, |object| {
+            object["metadata"]["generation"] = 2.into();
+        }));
+        assert_eq!(only(&inbox), Some((true, false)));
+    }
+
+    /// What a watch gives along is what a look at the whole object would have given.
+    #[test]
+    fn values_of_picked_fields_are_those_of_the_object() {
+        for path in [
+            ".status.phase",
+            ".metadata.name",
+            ".spec.size",
+            "..phase",
+            ".kind",
+        ] {
+            let rules = json!([{"type": "JSONPaths", "jsonPaths": [{"name": "v", "path": path}]},
+                {"type": "WellKnownStatus"}]);
+            let (observer, inbox) = observer(&rules);
+            let state = at(10, |_| {});
+            observer.seen(&state);
+            let (sightings, _) = inbox.drain();
+            let whole = observer.decode(&state).unwrap();
+            let expected = observer.plans.feedback.evaluate(&whole, observer.limits);
+            assert_eq!(sightings["w"].feedback.as_ref(), Some(&expected), "{path}");
+        }
     }
 
     #[test]

@@ -39,7 +39,7 @@ use super::apply::{ApplyError, Last};
 use super::calls::ApiError;
 use super::deletion::{self, Progress};
 use super::hub::Hub;
-use super::manifest::{Object, Tracked};
+use super::manifest::{Compiled, Object, Tracked};
 use super::metrics::ReconcileResult;
 use super::observer::Inbox;
 use super::records::{KnownRecord, Records};
@@ -330,6 +330,7 @@ async fn look(
         gave_up: false,
         objects: HashSet::new(),
         inbox,
+        compiled: Vec::new(),
     };
     let owner = record.as_ref().map(Record::owner);
     let (reports, tracked) = pass.manifests(owner).await;
@@ -457,6 +458,8 @@ pub(super) struct Pass<'a> {
     /// The objects met so far.
     pub(super) objects: HashSet<Box<str>>,
     pub(super) inbox: &'a Arc<Inbox>,
+    /// What was compiled in this pass.
+    pub(super) compiled: Vec<Compiled<'a>>,
 }
 
 impl Pass<'_> {

@@ -116,6 +116,22 @@ impl FeedbackPlan {
         self.rules.is_empty()
     }
 
+    /// Whether the values of an object of this type may depend on this field of the object itself.
+    /// What they do not depend on, [`FeedbackPlan::evaluate`] does not need, save for `apiVersion`
+    /// and `kind`; of a Secret it needs everything.
+    pub fn may_read(&self, gvk: Gvk<'_>, field: &str) -> bool {
+        let any = |wanted: &[Wanted]| {
+            let mut paths = wanted.iter().filter_map(|wanted| wanted.path.as_ref().ok());
+            paths.any(|path| path.may_read(field))
+        };
+        SecretGuard::is_for(gvk)
+            || self.rules.iter().any(|rule| match rule {
+                Rule::WellKnown => well_known::values_of(gvk).is_some_and(any),
+                Rule::Paths(wanted) => any(wanted),
+                Rule::Unrecognized => false,
+            })
+    }
+
     /// Reads the values of a live object.
     pub fn evaluate(&self, object: &Value, limits: FeedbackLimits) -> Feedback {
         let gvk = Gvk::of(object);

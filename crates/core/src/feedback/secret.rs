@@ -19,9 +19,14 @@ pub(super) struct SecretGuard {
 }
 
 impl SecretGuard {
+    /// Whether objects of this type need a guard.
+    pub(super) fn is_for(gvk: Gvk<'_>) -> bool {
+        gvk.group.is_empty() && gvk.kind == "Secret"
+    }
+
     /// The guard of an object, if it is a Secret.
     pub(super) fn of(object: &Value, gvk: Gvk<'_>) -> Option<Self> {
-        if !gvk.group.is_empty() || gvk.kind != "Secret" {
+        if !Self::is_for(gvk) {
             return None;
         }
         // Entry by entry, so that the data is not even copied.

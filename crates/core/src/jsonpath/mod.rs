@@ -93,6 +93,18 @@ enum Operator {
 }
 
 impl JsonPath {
+    /// Whether the result may depend on this field of the object itself. A path that does not begin
+    /// with the name of one may depend on all.
+    pub fn may_read(&self, field: &str) -> bool {
+        self.parts.iter().any(|part| match part {
+            Part::Text(_) => false,
+            Part::Action(steps) => match steps.first() {
+                Some(Step::Field(name)) => name == field,
+                _ => true,
+            },
+        })
+    }
+
     /// Compiles `path`, which comes without the outer braces, as a feedback rule carries it.
     pub fn parse(path: &str) -> Result<Self, ParseError> {
         Ok(Self {
