@@ -331,26 +331,31 @@ impl Watches {
 
     /// Tells those who asked for it of a state of an object; says whether there are any.
     pub(super) fn seen(&self, resource: &Resource, object: WatchedObject) -> bool {
+        self.tell(resource, object, |subscriber, object| {
+            subscriber.seen(object);
+        })
+    }
+
+    /// Tells those who asked for it that an object was deleted; says whether there are any.
+    pub(super) fn gone(&self, resource: &Resource, last: WatchedObject) -> bool {
+        self.tell(resource, last, |subscriber, last| {
+            subscriber.gone(Some(last));
+        })
+    }
+
+    fn tell(
+        &self,
+        resource: &Resource,
+        object: WatchedObject,
+        tell: impl Fn(&dyn Subscriber, &Arc<WatchedObject>),
+    ) -> bool {
         let subscribers = self.subscribers(resource, &object);
         if subscribers.is_empty() {
             return false;
         }
         let object = Arc::new(object);
         for subscriber in subscribers {
-            subscriber.seen(&object);
-        }
-        true
-    }
-
-    /// Tells those who asked for it that an object was deleted; says whether there are any.
-    pub(super) fn gone(&self, resource: &Resource, last: WatchedObject) -> bool {
-        let subscribers = self.subscribers(resource, &last);
-        if subscribers.is_empty() {
-            return false;
-        }
-        let last = Arc::new(last);
-        for subscriber in subscribers {
-            subscriber.gone(Some(&last));
+            tell(&*subscriber, &object);
         }
         true
     }

@@ -34,6 +34,12 @@ fn complete_by_data() -> Value {
     })
 }
 
+/// A config map that is complete when its data says so.
+fn completing() -> Value {
+    let objects = workload([config_map("cm1", json!({"a": "b"}))]);
+    with_rule(objects, ("", "configmaps", "cm1"), complete_by_data())
+}
+
 fn job() -> Value {
     json!({
         "apiVersion": "batch/v1", "kind": "Job",
@@ -47,11 +53,7 @@ fn job() -> Value {
 #[actix::test]
 async fn a_rule_says_when_a_work_is_complete() {
     let world = World::start().await;
-    let spec = with_rule(
-        workload([config_map("cm1", json!({"a": "b"}))]),
-        ("", "configmaps", "cm1"),
-        complete_by_data(),
-    );
+    let spec = completing();
     world.create_work("w", spec.clone()).await;
     let work = world.settled("w").await;
     assert_eq!(manifests(&work, WORK_COMPLETE), ["False"]);
@@ -91,11 +93,7 @@ async fn a_rule_says_when_a_work_is_complete() {
 #[actix::test]
 async fn an_object_that_becomes_complete_during_a_repair_stays_so() {
     let world = World::start().await;
-    let spec = with_rule(
-        workload([config_map("cm1", json!({"a": "b"}))]),
-        ("", "configmaps", "cm1"),
-        complete_by_data(),
-    );
+    let spec = completing();
     world.create_work("w", spec).await;
     world.settled("w").await;
     let (on_its_way, mut repair) = tokio::sync::mpsc::unbounded_channel();
