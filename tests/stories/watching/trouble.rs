@@ -8,12 +8,13 @@ use serde_json::{Value, json};
 use super::{NO_POLL, map, reports, says, watching};
 use crate::support::agent::Agent;
 use crate::support::live::LIMIT;
-use crate::support::works::{shows, string};
+use crate::support::works::{shows, string, values};
 use crate::support::{OwnCluster, Story, World, eventually, unique_name};
 
 pub(super) fn stories() -> Vec<Story> {
     on_each_backend![
         c142_what_happens_while_the_cluster_is_away_is_told,
+        c145_connections_that_fall_silent_are_given_up,
         what_changes_while_the_hub_is_away_is_told_when_it_is_back,
         a_server_that_is_killed_under_load_costs_no_value,
         rights_to_watch_come_and_go,
@@ -91,6 +92,34 @@ async fn resumed(agent: &Agent, collection: &str, list: &Value) -> Result<u64> {
         return Ok(200);
     }
     object["code"].as_u64().context("an error without a code")
+}
+
+/// No packet comes through any more and nobody says so, as when a firewall forgets a connection.
+async fn c145_connections_that_fall_silent_are_given_up(world: World) -> Result<()> {
+    // A minute beyond the half minute in which the case drops packets.
+    const SILENCE: Duration = Duration::from_secs(30 + 60);
+    // Polls find out what watches of objects have missed. Nothing polls the hub.
+    let agent = Agent::start_with(&world, &["--status-sync-interval=10s"]).await?;
+    let mut watched = map(&agent, "cm1", "1");
+    watched["manifestConfigs"][0]["updateStrategy"] = json!({"type": "CreateOnly"});
+    agent.applied("watched", watched).await?;
+    reports(&agent, "watched", &[string("v", "1")]).await?;
+    agent.applied("edited", map(&agent, "cm2", "1")).await?;
+    reports(&agent, "edited", &[string("v", "1")]).await?;
+
+    agent.spoke_door().stall();
+    agent.hub_door().stall();
+    agent.cm("cm1").merge(json!({"data": {"v": "2"}})).await?;
+    agent.edit("edited", map(&agent, "cm2", "2")).await?;
+    // Its own requests may wait for their time limit once more.
+    eventually(SILENCE + LIMIT, "both changes to come through", || async {
+        for work in ["watched", "edited"] {
+            let seen = values(&agent.work(work).get().await?, 0);
+            ensure!(seen == json!([string("v", "2")]), "{work}: {seen}");
+        }
+        Ok(())
+    })
+    .await
 }
 
 async fn what_changes_while_the_hub_is_away_is_told_when_it_is_back(world: World) -> Result<()> {
