@@ -30,6 +30,12 @@ const BUFFER: usize = 1_000;
 /// fails sooner than this.
 const SILENCE: Duration = Duration::from_secs(5);
 
+/// How long a request for a watch lasts, in seconds, before the server ends it and the next one goes
+/// on from there. A connection that was forgotten on its way tells of nothing, not even of its end:
+/// it is given up 5 s after this, and not 5 s after the five minutes of the default. Bookmarks would
+/// tell sooner, but a quiet type need not have any.
+const ANEW_AFTER: u32 = 80;
+
 /// Pause after a panic: most likely the same object is there again.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
 
@@ -65,6 +71,10 @@ where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
     T: Send + 'static,
 {
+    let config = watcher::Config {
+        timeout: config.timeout.or(Some(ANEW_AFTER)),
+        ..config
+    };
     watch_some(io, api, config, health, move |step| {
         Some(match step {
             Ok(watcher::Event::Init) => Seen::Listing,
@@ -79,7 +89,8 @@ where
 
 /// Like [`watch`], for a watch of which most events concern nobody: `pick` sees every step on a
 /// worker thread and says what the actor is to hear of. Failures that it picks are the actor's to
-/// tell: they are neither logged nor reported to `health`.
+/// tell: they are neither logged nor reported to `health`. That a connection has fallen silent is
+/// for its caller to find out, or for the time limit of `config`.
 pub fn watch_some<K, T>(
     io: &Io,
     api: Api<K>,
@@ -229,8 +240,11 @@ impl<T> Stream for Watching<T> {
 
 #[cfg(test)]
 mod tests {
+    use http::{Request, Response};
+    use http_body_util::StreamBody;
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::api::{ObjectMeta, PostParams};
+    use kube::client::Body;
     use muster_apiserver::{ApiServer, Storage};
 
     use super::*;
@@ -246,6 +260,50 @@ mod tests {
             ..ConfigMap::default()
         };
         api.create(&PostParams::default(), &object).await.unwrap();
+    }
+
+    /// A server that lists nothing and whose watches are silent for ever, and its requests.
+    fn silent_server() -> (kube::Client, mpsc::UnboundedReceiver<String>) {
+        type Frame = Result<http_body::Frame<bytes::Bytes>, std::io::Error>;
+        let (asked, requests) = mpsc::unbounded_channel();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let uri = request.uri().to_string();
+            let list = r#"{"kind": "ConfigMapList", "apiVersion": "v1",
+                "metadata": {"resourceVersion": "7"}, "items": []}"#;
+            let frames = if uri.contains("watch=true") {
+                futures::stream::pending::<Frame>().left_stream()
+            } else {
+                let frame: Frame = Ok(http_body::Frame::data(list.into()));
+                futures::stream::iter([frame]).right_stream()
+            };
+            asked.send(uri).unwrap();
+            async { Ok::<_, std::io::Error>(Response::new(StreamBody::new(frames))) }
+        });
+        (kube::Client::new(service, "default"), requests)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_has_fallen_silent_is_given_up_without_a_new_list() {
+        let (client, mut requests) = silent_server();
+        let health = Health::new();
+        let mut seen = watch(
+            &Io::current(),
+            Api::<ConfigMap>::namespaced(client, "default"),
+            watcher::Config::default(),
+            health.stream("maps"),
+            |_| (),
+        );
+        assert!(matches!(seen.next().await, Some(Seen::Listing)));
+        assert!(matches!(seen.next().await, Some(Seen::Listed)));
+        assert!(!requests.recv().await.unwrap().contains("watch=true"));
+        for _ in 0..3 {
+            let request = timeout(Duration::from_secs(90), requests.recv()).await;
+            let request = request.unwrap().unwrap();
+            for parameter in ["watch=true", "timeoutSeconds=80", "resourceVersion=7"] {
+                assert!(request.contains(parameter), "{request}");
+            }
+        }
+        assert!(health.not_ready().is_empty());
     }
 
     #[tokio::test(start_paused = true)]

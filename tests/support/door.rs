@@ -11,11 +11,13 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Passes connections on to a server that stories share, under an address of its own, so that
 /// an agent behind it has a hub that no other has: a hub is known by its URL. Closed, it is a
-/// server that cannot be reached.
+/// server that cannot be reached; stalled, a network that has forgotten its connections.
 #[derive(Debug)]
 pub(crate) struct Door {
     url: String,
     open: watch::Sender<bool>,
+    /// Changed, it stalls the connections there are.
+    stalls: watch::Sender<()>,
     _stop: DropGuard,
 }
 
@@ -36,13 +38,14 @@ impl Door {
         // JSON is YAML.
         std::fs::write(to, config.to_string())?;
 
-        let open = watch::Sender::new(true);
+        let (open, stalls) = (watch::Sender::new(true), watch::Sender::new(()));
         let stop = CancellationToken::new();
-        let serve = serve(listener, server, open.subscribe());
+        let serve = serve(listener, server, open.subscribe(), stalls.subscribe());
         tokio::spawn(stop.clone().run_until_cancelled_owned(serve));
         Ok(Self {
             url,
             open,
+            stalls,
             _stop: stop.drop_guard(),
         })
     }
@@ -61,21 +64,41 @@ impl Door {
     pub(crate) fn reopen(&self) {
         self.open.send_replace(true);
     }
+
+    /// From now on nothing passes through the connections there are, and nobody is told: they stay
+    /// open on both sides. New ones work.
+    pub(crate) fn stall(&self) {
+        self.stalls.send_replace(());
+    }
 }
 
-async fn serve(listener: TcpListener, server: SocketAddr, open: watch::Receiver<bool>) {
-    while let Ok((mut client, _)) = listener.accept().await {
-        let mut open = open.clone();
+async fn serve(
+    listener: TcpListener,
+    server: SocketAddr,
+    open: watch::Receiver<bool>,
+    stalls: watch::Receiver<()>,
+) {
+    while let Ok((client, _)) = listener.accept().await {
+        let (mut open, mut stalls) = (open.clone(), stalls.clone());
+        stalls.mark_unchanged();
         tokio::spawn(async move {
-            let through = async {
-                let mut server = TcpStream::connect(server).await?;
-                tokio::io::copy_bidirectional(&mut client, &mut server).await
-            };
             // A door that is dropped closes, too. How a connection ended is for its two ends.
             tokio::select! {
                 _ = open.wait_for(|open| !open) => {}
-                _ = through => {}
+                _ = pass(client, server, &mut stalls) => {}
             }
         });
+    }
+}
+
+async fn pass(
+    mut client: TcpStream,
+    server: SocketAddr,
+    stalls: &mut watch::Receiver<()>,
+) -> std::io::Result<()> {
+    let mut server = TcpStream::connect(server).await?;
+    tokio::select! {
+        ended = tokio::io::copy_bidirectional(&mut client, &mut server) => ended.map(|_| ()),
+        _ = stalls.changed() => std::future::pending().await,
     }
 }

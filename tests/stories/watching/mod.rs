@@ -5,12 +5,13 @@
 //! | Case | Story |
 //! |---|---|
 //! | C045 | `changes::c045_a_deleted_object_is_told_and_made_anew` |
-//! | C048 | `slots::c048_what_does_not_fit_is_polled_until_a_slot_is_free` |
+//! | C048 | `slots::c048_what_does_not_fit_is_polled_until_a_slot_is_free`, `slots::c048_what_waits_for_a_slot_is_up_to_date_at_each_poll` |
 //! | C049 | `slots::c049_two_works_share_a_watch_that_ends_with_the_second` |
 //! | C050 | `slots::c050_a_watch_ends_with_its_reason` |
 //! | C052 | `changes::c052_cluster_scoped_objects_are_watched` |
 //! | C053 | `changes::c053_a_restless_object_is_no_stream_of_patches` |
 //! | C142 | `trouble::c142_what_happens_while_the_cluster_is_away_is_told` |
+//! | C145 | `trouble::c145_connections_that_fall_silent_are_given_up` |
 //!
 //! F12 and F13 of upstream's tests are told in `conformance::feedback`.
 

@@ -16,6 +16,7 @@ use crate::support::{OwnCluster, Story, World, eventually};
 pub(super) fn stories() -> Vec<Story> {
     on_each_backend![
         c048_what_does_not_fit_is_polled_until_a_slot_is_free,
+        c048_what_waits_for_a_slot_is_up_to_date_at_each_poll,
         c049_two_works_share_a_watch_that_ends_with_the_second,
         c050_a_watch_ends_with_its_reason,
         a_thousand_objects_take_one_watch,
@@ -166,6 +167,28 @@ async fn c048_what_does_not_fit_is_polled_until_a_slot_is_free(world: World) -> 
     reports(&agent, "third", &[string("zone", "z1")]).await?;
     counted.are(&agent, 2).await?;
     ensure!(most.seen() <= 2, "{} watches at a time", most.seen());
+    Ok(())
+}
+
+async fn c048_what_waits_for_a_slot_is_up_to_date_at_each_poll(world: World) -> Result<()> {
+    let counted = Counted::new(&world).await?;
+    let flags = ["--status-sync-interval=1s", "--max-feedback-watch=1"];
+    let agent = counted.agent(&world, &flags).await?;
+    let most = counted.most();
+    agent.applied("watched", limits(&agent, "lr1")).await?;
+    counted.are(&agent, 1).await?;
+    agent.applied("waits", service(&agent, "svc1")).await?;
+    says(&agent, "waits", |message| !message.is_empty()).await?;
+    for zone in ["z1", "z2"] {
+        let labels = json!({"metadata": {"labels": {"zone": zone}}});
+        agent.object("services", "svc1").merge(labels).await?;
+        reports(&agent, "waits", &[string("zone", zone)]).await?;
+    }
+    // However many polls there are, they take the slot from nobody.
+    agent.looks_again("waits", 2).await?;
+    says(&agent, "waits", |message| message.contains("all 1 watches")).await?;
+    counted.are(&agent, 1).await?;
+    ensure!(most.seen() <= 1, "{} watches at a time", most.seen());
     Ok(())
 }
 
