@@ -10,6 +10,7 @@
 //! | [`binding`] | how an event travels in an MQTT 5 message |
 //! | [`topics`] | where it goes, in the two dialects |
 //! | [`resync`] | what one side may have missed |
+//! | [`protocol`] | what a source and an agent say and hear |
 //! | [`sequence`] | which of two statuses is newer |
 //! | [`canonical`] | the text that a status is hashed by |
 //! | [`work`] | ManifestWorks as events |
@@ -21,6 +22,7 @@ pub mod binding;
 pub mod canonical;
 pub mod event;
 pub mod event_type;
+pub mod protocol;
 pub mod resync;
 pub mod sequence;
 pub mod topics;
@@ -29,4 +31,5 @@ pub mod work;
 pub use binding::{BindingError, Message};
 pub use event::{Event, ExtensionError, Stamp, extension};
 pub use event_type::{Action, DataType, EventType, SubResource, TypeError};
+pub use protocol::{Agent, Codec, Dropped, Outgoing, Received, SendError, Source};
 pub use topics::{Dialect, TopicError, Topics};

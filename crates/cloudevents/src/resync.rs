@@ -69,6 +69,9 @@ fn field<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
 }
 
 fn items<'a>(value: &'a Value, name: &str) -> Result<&'a [Value], String> {
+    if !value.is_object() && !value.is_null() {
+        return Err("it is no object".to_owned());
+    }
     match field(value, name) {
         None | Some(Value::Null) => Ok(&[]),
         Some(Value::Array(items)) => Ok(items),

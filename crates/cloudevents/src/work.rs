@@ -22,7 +22,8 @@ use crate::event::extension::{
     CLUSTER_NAME, DELETION_TIMESTAMP, LOG_TRACING, METADATA, ORIGINAL_SOURCE, RESOURCE_ID,
     RESOURCE_VERSION, SEQUENCE_ID, STATUS_HASH,
 };
-use crate::resync::Resource;
+use crate::protocol::Codec;
+use crate::resync::{Resource, ResourceVersion};
 use crate::{Action, DataType, Event, EventType, ExtensionError, Stamp, SubResource, TypeError};
 
 const GROUP: &str = "io.open-cluster-management.works";
@@ -132,6 +133,73 @@ impl Resource for ManifestWork {
 
     fn is_deleting(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
+    }
+}
+
+/// Works in one form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkCodec(pub Form);
+
+impl Codec for WorkCodec {
+    type Resource = ManifestWork;
+    type Error = CodecError;
+
+    fn data_type(&self) -> DataType {
+        self.0.data_type()
+    }
+
+    fn cluster_of<'a>(&self, work: &'a ManifestWork) -> &'a str {
+        namespace_of(work)
+    }
+
+    fn source_of<'a>(&self, work: &'a ManifestWork) -> Option<&'a str> {
+        let labels = work.metadata.labels.as_ref()?;
+        labels.get(SOURCE_LABEL).map(String::as_str)
+    }
+
+    fn status_hash(&self, work: &ManifestWork) -> String {
+        work.status
+            .as_ref()
+            .map_or_else(|| status_hash(&ManifestWorkStatus::default()), status_hash)
+    }
+
+    fn encode_spec(
+        &self,
+        stamp: Stamp,
+        source: &str,
+        action: Action,
+        work: &ManifestWork,
+    ) -> Result<Event, CodecError> {
+        encode_spec(self.0, stamp, source, action, work)
+    }
+
+    fn encode_orphan(
+        &self,
+        stamp: Stamp,
+        source: &str,
+        cluster: &str,
+        orphan: &ResourceVersion,
+    ) -> Event {
+        encode_orphan(self.0, stamp, source, cluster, &orphan.id, orphan.version)
+    }
+
+    fn decode_spec(&self, event: &Event) -> Result<ManifestWork, CodecError> {
+        decode_spec(event)
+    }
+
+    fn encode_status(
+        &self,
+        stamp: Stamp,
+        agent: &str,
+        action: Action,
+        sequence_id: &str,
+        work: &ManifestWork,
+    ) -> Result<Event, CodecError> {
+        encode_status(self.0, stamp, agent, action, sequence_id, work)
+    }
+
+    fn decode_status(&self, event: &Event) -> Result<ManifestWork, CodecError> {
+        decode_status(event)
     }
 }
 

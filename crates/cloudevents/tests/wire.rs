@@ -2,76 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
-use std::collections::BTreeMap;
-use std::path::Path;
-
 use bytes::Bytes;
 use muster_api::work::ManifestWork;
 use muster_cloudevents::resync::{ResourceVersions, StatusHashes};
 use muster_cloudevents::work::{self, Form};
-use muster_cloudevents::{Action, Dialect, Event, Message, Stamp, SubResource, Topics, sequence};
+use muster_cloudevents::{Action, Event, Message, Stamp, SubResource, sequence};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
-fn file(name: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/wire")
-        .join(name);
-    let text = std::fs::read_to_string(path).unwrap();
-    serde_json::from_str(&text).unwrap()
-}
+mod support;
 
-/// A captured message.
-struct Capture {
-    name: String,
-    sender: String,
-    topic: String,
-    message: Message,
-}
-
-fn captures() -> Vec<Capture> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wire");
-    let mut names: Vec<_> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    let captures: Vec<_> = names
-        .into_iter()
-        .filter(|name| file(name)["mqtt"]["packet"] == "PUBLISH")
-        .map(capture)
-        .collect();
-    assert_eq!(captures.len(), 25, "the captures of events on a socket");
-    captures
-}
-
-fn capture(name: String) -> Capture {
-    let file = file(&name);
-    let mqtt = &file["mqtt"];
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let properties = mqtt["user_properties_in_order"].as_array().unwrap();
-    Capture {
-        sender: text(&file["sender"]),
-        topic: text(&mqtt["topic"]),
-        message: Message {
-            content_type: mqtt["content_type"].as_str().map(ToOwned::to_owned),
-            properties: properties
-                .iter()
-                .map(|pair| (text(&pair[0]), text(&pair[1])))
-                .collect(),
-            payload: Bytes::from(text(&file["payload_raw"])),
-        },
-        name,
-    }
-}
-
-fn dialect() -> Dialect {
-    Dialect::SdkGo(Topics {
-        source_events: "sources/hub-one/clusters/+/sourceevents".to_owned(),
-        agent_events: "sources/hub-one/clusters/+/agentevents".to_owned(),
-        source_broadcast: Some("sources/+/sourcebroadcast".to_owned()),
-        agent_broadcast: Some("clusters/+/agentbroadcast".to_owned()),
-    })
-}
+use support::{Capture, capture, captures, dialect, file};
 
 fn event(capture: &Capture) -> Event {
     Event::try_from(capture.message.clone()).unwrap()
