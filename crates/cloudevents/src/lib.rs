@@ -1,0 +1,35 @@
+//! Resources and their status as CloudEvents.
+//!
+//! A **source** owns what is wanted and sends it to **agents**, one for each cluster; they send back
+//! what is. This crate has what such events are and say; it connects to nothing.
+//!
+//! | Module | What |
+//! |---|---|
+//! | [`event`] | an event, its attributes and extensions |
+//! | [`event_type`] | what an event is about |
+//! | [`binding`] | how an event travels in an MQTT 5 message |
+//! | [`topics`] | where it goes, in the two dialects |
+//! | [`resync`] | what one side may have missed |
+//! | [`protocol`] | what a source and an agent say and hear |
+//! | [`sequence`] | which of two statuses is newer |
+//! | [`canonical`] | the text that a status is hashed by |
+//! | [`work`] | ManifestWorks as events |
+//!
+//! The wire format is that of Open Cluster Management's `sdk-go`, checked against captures of it
+//! (`tests/wire`), and that of the design text from which it came.
+
+pub mod binding;
+pub mod canonical;
+pub mod event;
+pub mod event_type;
+pub mod protocol;
+pub mod resync;
+pub mod sequence;
+pub mod topics;
+pub mod work;
+
+pub use binding::{BindingError, Message};
+pub use event::{Event, ExtensionError, Stamp, extension};
+pub use event_type::{Action, DataType, EventType, SubResource, TypeError};
+pub use protocol::{Agent, Codec, Dropped, Outgoing, Received, SendError, Source};
+pub use topics::{Dialect, TopicError, Topics};
