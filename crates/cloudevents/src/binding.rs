@@ -28,6 +28,15 @@ pub struct Message {
     pub payload: Bytes,
 }
 
+impl Message {
+    /// The type of the event in it, as far as the properties say.
+    pub fn kind(&self) -> Option<&str> {
+        let mut properties = self.properties.iter();
+        let kind = properties.find(|(name, _)| name.strip_prefix(PREFIX) == Some("type"));
+        kind.map(|(_, kind)| kind.as_str())
+    }
+}
+
 /// A message is no event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BindingError {

@@ -149,7 +149,7 @@ impl Topics {
         }
     }
 
-    /// The source that statuses are for.
+    /// The source that statuses are for; `+` where that is open.
     fn source(&self) -> &str {
         unshared(&self.agent_events)
             .split('/')
@@ -210,6 +210,47 @@ impl Dialect {
                 "/sources/+/clusters/statusresync".to_owned(),
             ],
         })
+    }
+
+    /// The source that agents have, where their topics leave them but one.
+    pub fn only_source(&self) -> Option<&str> {
+        match self {
+            Self::SdkGo(topics) => Some(topics.source()).filter(|source| *source != "+"),
+            Self::Enhancement => None,
+        }
+    }
+
+    /// Where the agent of a cluster says that it is there: it may write to that topic, and sources
+    /// listen to it. There is none where its topics leave the source open and have no broadcast.
+    pub fn presence_topic(&self, cluster: &str) -> Option<String> {
+        let topic = match self {
+            Self::SdkGo(topics) => match topics.agent_broadcast.as_deref() {
+                Some(topic) => first_plus(unshared(topic), cluster),
+                None => last_plus(unshared(&topics.agent_events), cluster),
+            },
+            Self::Enhancement => format!("/sources/clusters/{cluster}/specresync"),
+        };
+        Some(topic).filter(|topic| !topic.contains('+'))
+    }
+
+    /// The source and the cluster that a topic names, as far as it does.
+    pub fn names<'a>(&self, topic: &'a str) -> (Option<&'a str>, Option<&'a str>) {
+        let words: Vec<_> = topic.split('/').collect();
+        match (self, words.as_slice()) {
+            (Self::SdkGo(_), [_, source, _, cluster, "sourceevents" | "agentevents"])
+            | (Self::Enhancement, ["", "sources", source, "clusters", cluster, _]) => {
+                (Some(source), Some(cluster))
+            }
+            (Self::SdkGo(_), [_, source, "sourcebroadcast"])
+            | (Self::Enhancement, ["", "sources", source, "clusters", "statusresync"]) => {
+                (Some(source), None)
+            }
+            (Self::SdkGo(_), [_, cluster, "agentbroadcast"])
+            | (Self::Enhancement, ["", "sources", "clusters", cluster, "specresync"]) => {
+                (None, Some(cluster))
+            }
+            _ => (None, None),
+        }
     }
 
     /// Where an event of a source goes.

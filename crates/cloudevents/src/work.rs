@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
-use muster_api::constants::MANIFEST_WORK_FINALIZER;
+use muster_api::constants::{MANIFEST_WORK_FINALIZER, MANIFESTS_DELETED};
 use muster_api::work::{ManifestWork, ManifestWorkSpec, ManifestWorkStatus};
 
 pub use check::{MOST_MANIFEST_BYTES, check_manifests};
@@ -161,6 +161,17 @@ impl Codec for WorkCodec {
         work.status
             .as_ref()
             .map_or_else(|| status_hash(&ManifestWorkStatus::default()), status_hash)
+    }
+
+    fn says_gone(&self, work: &ManifestWork) -> bool {
+        let conditions = work.status.iter().flat_map(|status| &status.conditions);
+        let mut deleted = conditions.filter(|condition| condition.type_ == MANIFESTS_DELETED);
+        deleted.any(|condition| condition.status == "True")
+    }
+
+    fn last_sequence_id<'a>(&self, work: &'a ManifestWork) -> Option<&'a str> {
+        let annotations = work.metadata.annotations.as_ref()?;
+        annotations.get(SEQUENCE_ANNOTATION).map(String::as_str)
     }
 
     fn encode_spec(

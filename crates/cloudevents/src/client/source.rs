@@ -1,0 +1,359 @@
+//! The client of a source.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tracing::{debug, warn};
+
+use super::metrics::Meter;
+use super::outbox::{Outbox, What};
+use super::running::{Core, Encoded, Side, Subscription};
+use super::{ClientError, ClientOptions, ConnectionState};
+use crate::bus::{Bus, Delivery, Session};
+use crate::presence::Presence;
+use crate::protocol::{Codec, StatusMark, accepts_status};
+use crate::resync::{Resource, ResourceVersion, SpecAnswer, StatusHashes, answer_specs};
+use crate::{Action, Outgoing, Source, ToSource};
+
+/// What a source knows of one of its resources without looking it up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// Its uid.
+    pub uid: String,
+    /// The cluster that it is for.
+    pub cluster: String,
+    /// The version of its spec.
+    pub version: i64,
+    /// Whether it is to go.
+    pub deleting: bool,
+    /// The sequence id of the last status that was taken.
+    pub last_sequence_id: Option<String>,
+}
+
+impl Resource for Known {
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    fn version(&self) -> i64 {
+        self.version
+    }
+
+    fn is_deleting(&self) -> bool {
+        self.deleting
+    }
+}
+
+/// What a source has. A resource that is to go has to stay in it until its agent has said that it
+/// is gone, or has never been told of it.
+pub trait SourceStore: Send + Sync + 'static {
+    /// What it has.
+    type Resource: Resource + Send + Sync + 'static;
+
+    /// Whether it has all there is. Before, agents that have something else are not told to drop
+    /// that.
+    fn is_complete(&self) -> bool {
+        true
+    }
+    /// All it has for a cluster.
+    fn known(&self, cluster: &str) -> Vec<Known>;
+    /// One of them.
+    fn find(&self, uid: &str) -> Option<Known>;
+    /// One of them as it is now; an error if that cannot be told now.
+    fn get(
+        &self,
+        uid: &str,
+    ) -> impl Future<Output = Result<Option<Arc<Self::Resource>>, String>> + Send;
+    /// The hashes of the statuses of what is not to go, by cluster.
+    fn status_hashes(&self) -> BTreeMap<String, StatusHashes>;
+    /// A status that is news. An error if it cannot be kept: it is asked for again.
+    fn take_status(
+        &self,
+        resource: Self::Resource,
+        mark: StatusMark,
+    ) -> impl Future<Output = Result<(), String>> + Send;
+    /// The broker has this.
+    fn sent(&self, _resource: &Self::Resource) {}
+    /// An agent of muster's has come or gone.
+    fn presence(&self, _presence: Presence) {}
+}
+
+/// The client of a source. See [`client`](super).
+pub struct SourceClient<C, S>
+where
+    C: Codec,
+    S: SourceStore<Resource = C::Resource>,
+{
+    core: Arc<Core<SourceSide<C, S>>>,
+}
+
+impl<C: Codec, S: SourceStore<Resource = C::Resource>> Clone for SourceClient<C, S> {
+    fn clone(&self) -> Self {
+        let core = Arc::clone(&self.core);
+        Self { core }
+    }
+}
+
+impl<C: Codec, S: SourceStore<Resource = C::Resource>> fmt::Debug for SourceClient<C, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SourceClient")
+            .field("source", &self.core.side.source)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<C: Codec, S: SourceStore<Resource = C::Resource>> SourceClient<C, S> {
+    /// A client that is on no bus yet.
+    pub fn new(source: Source<C>, store: Arc<S>, options: ClientOptions) -> Self {
+        let meter = Meter::new("source", source.id());
+        let side = SourceSide { source, store };
+        let core = Core::new(side, options, meter);
+        Self { core }
+    }
+
+    /// Joins a bus: asks for statuses, takes them, answers agents, and sends what has changed. Has to
+    /// be called on a runtime, and once.
+    pub fn subscribe(&self, bus: &dyn Bus) -> Subscription {
+        self.core.subscribe(bus)
+    }
+
+    /// Whether it hears what is for it.
+    pub fn state(&self) -> watch::Receiver<ConnectionState> {
+        self.core.state()
+    }
+
+    /// A resource is new in the store.
+    pub fn created(&self, uid: &str) {
+        self.say(uid, What::Change(Action::CreateRequest));
+    }
+
+    /// A resource in the store has changed, or is to go. It is sent as it is when its turn comes, as
+    /// often as it takes.
+    pub fn changed(&self, uid: &str) {
+        self.say(uid, What::Change(Action::UpdateRequest));
+    }
+
+    /// A resource that is not in the store any more is to go from its cluster.
+    pub fn forget(&self, cluster: &str, resource: &ResourceVersion) {
+        let cluster = cluster.to_owned();
+        let version = resource.version;
+        self.say(&resource.id, What::Forget { cluster, version });
+    }
+
+    fn say(&self, uid: &str, what: What) {
+        self.core.outbox.add(uid, what);
+    }
+
+    /// How many resources are not at the broker yet.
+    pub fn waiting(&self) -> usize {
+        self.core.outbox.len()
+    }
+
+    /// Sends a resource, whatever the store has; done when the broker has it.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be sent, or the broker does not have it.
+    pub async fn publish(
+        &self,
+        action: Action,
+        resource: &C::Resource,
+    ) -> Result<(), ClientError<C::Error>> {
+        let outgoing = self.core.side.source.send(action, resource)?;
+        Ok(self.core.publish(outgoing).await?)
+    }
+
+    /// Asks a cluster for statuses that differ from those in the store. This is done by itself after
+    /// each subscription, and now and then.
+    ///
+    /// # Errors
+    ///
+    /// The broker does not have the request.
+    pub async fn resync(&self, cluster: &str) -> Result<(), ClientError<C::Error>> {
+        let known = self.core.side.store.status_hashes().remove(cluster);
+        let requests = self
+            .core
+            .side
+            .source
+            .ask(cluster, known.unwrap_or_default());
+        for request in requests? {
+            self.core.publish(request).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What a source does with what comes, and says.
+pub(super) struct SourceSide<C, S> {
+    source: Source<C>,
+    store: Arc<S>,
+}
+
+impl<C: Codec, S: SourceStore<Resource = C::Resource>> SourceSide<C, S> {
+    /// Takes a status; gives the word for what became of it.
+    async fn take_status(
+        &self,
+        resource: C::Resource,
+        mark: StatusMark,
+        outbox: &Outbox,
+    ) -> Result<&'static str, String> {
+        let uid = resource.uid().to_owned();
+        let codec = self.source.codec();
+        let cluster = codec.cluster_of(&resource).to_owned();
+        let gone = codec.says_gone(&resource);
+        let Some(known) = self.store.find(&uid) else {
+            // The agent has what nobody owns; or has heard that the source does not, and says so.
+            if !gone && self.store.is_complete() && !cluster.is_empty() {
+                let version = resource.version();
+                outbox.add(&uid, What::Forget { cluster, version });
+            }
+            return Ok("unknown");
+        };
+        if known.cluster != cluster {
+            warn!(
+                uid,
+                cluster,
+                of = known.cluster,
+                "a status of another's resource"
+            );
+            return Ok("imposter");
+        }
+        let last = known.last_sequence_id.as_deref().unwrap_or_default();
+        let incoming = mark.sequence_id.as_deref();
+        let version = resource.version();
+        let accepted = match incoming {
+            Some(id) => accepts_status(known.version, version, last, id, gone),
+            // The design text has no sequence ids.
+            None => Ok(gone || known.version == 0 || version <= known.version),
+        };
+        match accepted {
+            Ok(true) => {}
+            Ok(false) => return Ok("stale"),
+            Err(error) => {
+                warn!(uid, cluster, %error, "a status that is neither newer nor older");
+                return Ok("incomparable");
+            }
+        }
+        self.store.take_status(resource, mark).await?;
+        Ok("taken")
+    }
+}
+
+impl<C: Codec, S: SourceStore<Resource = C::Resource>> Side for SourceSide<C, S> {
+    type Resource = C::Resource;
+
+    fn session(&self) -> Session {
+        Session {
+            // `Source::new` has seen that there are some.
+            filters: self.source.filters().unwrap_or_default(),
+            will: None,
+        }
+    }
+
+    fn greeting(&self) -> Option<Outgoing> {
+        None
+    }
+
+    async fn requests(&self) -> Result<Vec<Outgoing>, String> {
+        let known = self.store.status_hashes();
+        if known.is_empty() {
+            // A source that has lost all it had hears of it; without a topic for it, there is nobody
+            // to ask.
+            let to_all = self.source.ask("", StatusHashes::default());
+            return Ok(to_all.unwrap_or_default());
+        }
+        // Each cluster by itself: if all were asked at once, each would hear what all have.
+        let mut requests = Vec::new();
+        for (cluster, known) in known {
+            match self.source.ask(&cluster, known) {
+                Ok(more) => requests.extend(more),
+                Err(error) => warn!(cluster, %error, "a cluster that cannot be asked"),
+            }
+        }
+        Ok(requests)
+    }
+
+    async fn take(&self, delivery: &mut Delivery, outbox: &Outbox) -> Result<&'static str, String> {
+        let message = delivery.take();
+        match self.source.receive(&delivery.topic, message) {
+            Ok(ToSource::Status { resource, mark }) => {
+                self.take_status(*resource, mark, outbox).await
+            }
+            Ok(ToSource::Asked { cluster, reported }) => {
+                let own = self.store.known(&cluster);
+                let complete = self.store.is_complete();
+                for answer in answer_specs(&own, &reported, complete) {
+                    match answer {
+                        SpecAnswer::Send(known) => {
+                            outbox.add(&known.uid, What::Change(Action::ResyncResponse));
+                        }
+                        SpecAnswer::Forget(orphan) => {
+                            let (cluster, version) = (cluster.clone(), orphan.version);
+                            outbox.add(&orphan.id, What::Forget { cluster, version });
+                        }
+                    }
+                }
+                Ok("asked")
+            }
+            Ok(ToSource::Presence(presence)) => {
+                self.store.presence(presence);
+                Ok("presence")
+            }
+            Err(dropped) => {
+                let reason = dropped.reason();
+                let topic = &delivery.topic;
+                debug!(topic, error = %dropped, "an event was dropped");
+                Ok(reason)
+            }
+        }
+    }
+
+    async fn encode(&self, uid: &str, what: &What) -> Encoded<C::Resource> {
+        match what {
+            What::Forget { cluster, version } => {
+                // What has come meanwhile is not to go.
+                if self.store.find(uid).is_some() {
+                    return Encoded::Nothing;
+                }
+                let (id, version) = (uid.to_owned(), *version);
+                match self
+                    .source
+                    .forget(cluster, &ResourceVersion { id, version })
+                {
+                    Ok(outgoing) => Encoded::Message(outgoing, "spec.delete_request", None),
+                    Err(error) => Encoded::Never(error.to_string()),
+                }
+            }
+            What::Change(action) => {
+                let resource = match self.store.get(uid).await {
+                    Ok(Some(resource)) => resource,
+                    Ok(None) => return Encoded::Nothing,
+                    Err(error) => return Encoded::NotNow(error),
+                };
+                let action = match action {
+                    Action::CreateRequest | Action::UpdateRequest if resource.is_deleting() => {
+                        Action::DeleteRequest
+                    }
+                    other => other.clone(),
+                };
+                let event = match action {
+                    Action::CreateRequest => "spec.create_request",
+                    Action::DeleteRequest => "spec.delete_request",
+                    Action::ResyncResponse => "spec.resync_response",
+                    _ => "spec.update_request",
+                };
+                match self.source.send(action, &resource) {
+                    Ok(outgoing) => Encoded::Message(outgoing, event, Some(resource)),
+                    Err(error) => Encoded::Never(error.to_string()),
+                }
+            }
+        }
+    }
+
+    fn arrived(&self, resource: &C::Resource) {
+        self.store.sent(resource);
+    }
+}

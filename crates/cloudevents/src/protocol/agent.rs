@@ -1,0 +1,217 @@
+//! The side that has the resources of a cluster.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::{Codec, Dropped, Outgoing, SendError, Stamps, request, typed};
+use crate::event::extension::{CLUSTER_NAME, ORIGINAL_SOURCE};
+use crate::presence::Presence;
+use crate::resync::{ResourceVersions, StatusHashes};
+use crate::sequence::Sequence;
+use crate::{Action, Dialect, Event, EventType, Message, Stamp, SubResource, TopicError};
+
+/// One that has the resources of a cluster.
+pub struct Agent<C> {
+    id: String,
+    cluster: String,
+    dialect: Dialect,
+    codec: C,
+    stamps: Stamps,
+    sequence: Mutex<Sequence>,
+}
+
+impl<C> std::fmt::Debug for Agent<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Agent")
+            .field("id", &self.id)
+            .field("cluster", &self.cluster)
+            .field("dialect", &self.dialect)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a message means to an agent.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ToAgent<T> {
+    /// A resource, or the end of one.
+    Spec(Box<T>),
+    /// A source asks for statuses: see [`answer_statuses`](crate::resync::answer_statuses).
+    Asked {
+        /// The source. Resources of others are none of its business.
+        source: String,
+        /// What it knows.
+        known: StatusHashes,
+    },
+}
+
+impl<C: Codec> Agent<C> {
+    /// The agent of a cluster.
+    ///
+    /// # Errors
+    ///
+    /// The cluster's name cannot be in a topic.
+    pub fn new(
+        id: impl Into<String>,
+        cluster: impl Into<String>,
+        dialect: Dialect,
+        codec: C,
+    ) -> Result<Self, TopicError> {
+        let cluster = cluster.into();
+        dialect.agent_filters(&cluster)?;
+        Ok(Self {
+            id: id.into(),
+            cluster,
+            dialect,
+            codec,
+            stamps: Stamp::now,
+            sequence: Mutex::new(Sequence::new()),
+        })
+    }
+
+    /// With stamps of the caller's.
+    #[must_use]
+    pub fn with_stamps(self, stamps: Stamps) -> Self {
+        Self { stamps, ..self }
+    }
+
+    /// Its cluster.
+    pub fn cluster(&self) -> &str {
+        &self.cluster
+    }
+
+    /// How it puts resources into events.
+    pub const fn codec(&self) -> &C {
+        &self.codec
+    }
+
+    /// The only source that it can have, where its topics name one.
+    pub fn only_source(&self) -> Option<&str> {
+        self.dialect.only_source()
+    }
+
+    /// What it has to listen to.
+    ///
+    /// # Errors
+    ///
+    /// None after [`Agent::new`] has had none.
+    pub fn filters(&self) -> Result<Vec<String>, TopicError> {
+        self.dialect.agent_filters(&self.cluster)
+    }
+
+    /// A sequence id that has been used before; see [`Sequence::begin_after`].
+    pub fn begin_after(&self, sequence_id: &str) {
+        self.sequence().begin_after(sequence_id);
+    }
+
+    /// The next sequence id. It has to be taken before the status is read that it is for: then no
+    /// older state ever goes out under a newer id.
+    pub fn next_sequence_id(&self) -> String {
+        let now = (self.stamps)().time.as_millisecond();
+        self.sequence().next(now)
+    }
+
+    fn sequence(&self) -> std::sync::MutexGuard<'_, Sequence> {
+        self.sequence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn outgoing(&self, event: &Event) -> Result<Outgoing, TopicError> {
+        Ok(Outgoing {
+            topic: self.dialect.topic_of_agent(&self.cluster, event)?,
+            message: event.into(),
+        })
+    }
+
+    /// Sends the status of a resource to its source.
+    ///
+    /// # Errors
+    ///
+    /// It does not fit into an event, or there is no topic for its source.
+    pub fn send(
+        &self,
+        action: Action,
+        sequence_id: &str,
+        resource: &C::Resource,
+    ) -> Result<Outgoing, SendError<C::Error>> {
+        let stamp = (self.stamps)();
+        let event = self
+            .codec
+            .encode_status(stamp, &self.id, action, sequence_id, resource);
+        Ok(self.outgoing(&event.map_err(SendError::Codec)?)?)
+    }
+
+    /// Asks all sources for what is newer than what the agent has. To be sent after each time that
+    /// a subscription begins.
+    ///
+    /// # Errors
+    ///
+    /// There is no topic for it.
+    pub fn ask(&self, own: &ResourceVersions) -> Result<Outgoing, TopicError> {
+        let event_type = EventType::new(
+            self.codec.data_type(),
+            SubResource::Spec,
+            Action::ResyncRequest,
+        );
+        // A list of texts and numbers always encodes.
+        let data = serde_json::to_vec(own).unwrap_or_default();
+        let event = Event::new((self.stamps)(), &*self.id, &event_type)
+            .with(CLUSTER_NAME, &*self.cluster)
+            .with(ORIGINAL_SOURCE, "")
+            .with_json(data);
+        self.outgoing(&event)
+    }
+
+    /// Tells sources that the agent is there, or is not; `None` where it has no topic for that.
+    pub fn presence(&self, connected: bool) -> Option<Outgoing> {
+        let presence = Presence {
+            cluster: self.cluster.clone(),
+            connected,
+        };
+        let event = presence.event((self.stamps)(), &self.id);
+        Some(Outgoing {
+            topic: self.dialect.presence_topic(&self.cluster)?,
+            message: (&event).into(),
+        })
+    }
+
+    /// Reads a message that was published to this topic. Who may publish there is the broker's to
+    /// say; that the event is of the source in the topic is looked at here.
+    ///
+    /// # Errors
+    ///
+    /// It is of no use.
+    pub fn receive(
+        &self,
+        topic: &str,
+        message: Message,
+    ) -> Result<ToAgent<C::Resource>, Dropped<C::Error>> {
+        let mut event = Event::try_from(message)?;
+        if let (Some(named), _) = self.dialect.names(topic)
+            && event.source != named
+        {
+            return Err(Dropped::Imposter {
+                claimed: event.source,
+                named: named.to_owned(),
+            });
+        }
+        let event_type = typed(&self.codec, &event)?;
+        let meant = event.get(CLUSTER_NAME).unwrap_or_default();
+        if !meant.is_empty() && meant != self.cluster {
+            return Err(Dropped::Elsewhere(meant.to_owned()));
+        }
+        match (event_type.sub_resource, event_type.is_resync_request()) {
+            (SubResource::Spec, false) => {
+                // The design text names the cluster in the topic only, which was subscribed to.
+                if self.dialect == Dialect::Enhancement {
+                    let extensions = &mut event.extensions;
+                    extensions.insert(CLUSTER_NAME.to_owned(), self.cluster.clone());
+                }
+                let resource = self.codec.decode_spec(&event).map_err(Dropped::Codec)?;
+                Ok(ToAgent::Spec(Box::new(resource)))
+            }
+            (SubResource::Status, true) => Ok(ToAgent::Asked {
+                known: request(&event)?,
+                source: event.source,
+            }),
+            (half, _) => Err(Dropped::SubResource(half)),
+        }
+    }
+}
