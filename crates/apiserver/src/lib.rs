@@ -14,6 +14,7 @@ mod discovery;
 mod establish;
 mod http;
 mod managed;
+mod mirror;
 mod object;
 mod openapi;
 mod patch;
@@ -34,6 +35,7 @@ mod verbs;
 
 pub use admission::{Admission, AdmissionRequest, Operation};
 pub use authz::{Authorization, Authorize, Decision, UserInfo};
+pub use mirror::{Mirror, MirrorError};
 pub use serve::{ServeError, ServeOptions, Serving};
 pub use server::{ApiServer, ApiServerBuilder, BuildError, Storage};
 pub use simulator::{Failure, FailureRule, SimulatorOptions, WorkloadSimulator};
