@@ -17,13 +17,14 @@ use actix::{
 use futures::future::join_all;
 use kube::Api;
 use kube::runtime::watcher;
+use muster_api::work::RawManifestWork;
 use serde::Serialize;
 use tracing::{info, warn};
 
 use super::eviction::LookAgain;
 use super::reconcile::Env;
 use super::record_watch::RecordBook;
-use super::work::{RawWork, Work};
+use super::work::Work;
 use super::{AgentDeps, AgentSettings, ManifestWork, SettingsChanged, WorkChanged, metrics};
 use crate::supervision::{Outbox, Snapshot, Stop, stop, tell};
 use crate::watch::{ChangeLimits, WatchSupervisor};
@@ -281,7 +282,7 @@ impl ClusterAgent {
             .deps
             .health
             .stream(format!("{} works", self.deps.cluster));
-        let api: Api<RawWork> = Api::namespaced(self.deps.hub.clone(), &self.deps.cluster);
+        let api: Api<RawManifestWork> = Api::namespaced(self.deps.hub.clone(), &self.deps.cluster);
         let works = watch(
             &self.deps.io,
             api,

@@ -3,12 +3,12 @@
 use kube::api::{GetParams, Patch, PatchParams};
 use kube::core::Request;
 use muster_api::constants::{DEFAULT_FIELD_MANAGER, MANIFEST_WORK_FINALIZER};
-use muster_api::work::ManifestWorkStatus;
+use muster_api::work::{ManifestWorkStatus, RawManifestWork};
 use serde_json::{Value, json};
 
 use super::calls::{ApiError, Calls, if_found};
 use super::metrics::{self, PatchResult};
-use super::work::{RawWork, Work};
+use super::work::Work;
 
 /// Tries of a patch when others change the work at the same time.
 const TRIES: usize = 4;
@@ -37,7 +37,7 @@ impl Hub {
 
     async fn get(&self, name: &str) -> Result<Option<Work>, ApiError> {
         let request = self.requests().get(name, &GetParams::default());
-        let raw: Option<RawWork> = if_found(self.calls.send(request).await)?;
+        let raw: Option<RawManifestWork> = if_found(self.calls.send(request).await)?;
         Ok(raw.map(Work::from))
     }
 
@@ -78,7 +78,7 @@ impl Hub {
         let request = self
             .requests()
             .patch(&work.name, &params, &Patch::Merge(&patch));
-        let raw: RawWork = self.calls.send(request).await?;
+        let raw: RawManifestWork = self.calls.send(request).await?;
         Ok(raw.into())
     }
 
@@ -103,7 +103,7 @@ impl Hub {
             let request = self
                 .requests()
                 .patch_subresource("status", &work.name, &params, &body);
-            match if_found(self.calls.send::<RawWork>(request).await) {
+            match if_found(self.calls.send::<RawManifestWork>(request).await) {
                 Ok(written) => {
                     metrics::status_patched(PatchResult::Written);
                     return Ok(written.map(Work::from));

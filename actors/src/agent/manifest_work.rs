@@ -470,7 +470,8 @@ mod tests {
             "resourceVersion": resource_version.to_string(),
             "finalizers": [muster_api::constants::MANIFEST_WORK_FINALIZER],
         }});
-        let raw: super::super::work::RawWork = serde_json::from_str(&json.to_string()).unwrap();
+        let raw: muster_api::work::RawManifestWork =
+            serde_json::from_str(&json.to_string()).unwrap();
         raw.into()
     }
 

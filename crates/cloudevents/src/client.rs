@@ -22,7 +22,7 @@ use jiff::Timestamp;
 pub use agent::{AgentClient, AgentStore, Held, Taken};
 pub use metrics::describe;
 pub use running::Subscription;
-pub use source::{Known, SourceClient, SourceStore};
+pub use source::{Known, SourceClient, SourceStore, TakenStatus};
 
 use crate::bus::PublishError;
 use crate::{SendError, TopicError};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use crate::client::{AgentStore, Held, Known, SourceStore, Taken};
+use crate::client::{AgentStore, Held, Known, SourceStore, Taken, TakenStatus};
 use crate::document::{Data, Document, DocumentCodec};
 use crate::presence::Presence;
 use crate::protocol::{Codec, StatusMark};
@@ -190,10 +190,18 @@ impl<S: Data, T: Data> SourceStore for MemoryStore<S, T> {
         by_cluster
     }
 
-    async fn take_status(&self, heard: Document<S, T>, mark: StatusMark) -> Result<(), String> {
+    async fn take_status(
+        &self,
+        heard: Document<S, T>,
+        mark: StatusMark,
+    ) -> Result<TakenStatus, String> {
         if heard.gone {
+            let is_wanted = |held: Arc<Document<S, T>>| held.deleting.is_none();
+            if self.document(&heard.uid).is_some_and(is_wanted) {
+                return Ok(TakenStatus::SendAgain);
+            }
             self.remove(&heard.uid);
-            return Ok(());
+            return Ok(TakenStatus::Kept);
         }
         if let Some(entry) = self.state().documents.get_mut(&heard.uid) {
             entry.hash = mark.hash;
@@ -202,7 +210,7 @@ impl<S: Data, T: Data> SourceStore for MemoryStore<S, T> {
             document.last_sequence_id = mark.sequence_id;
         }
         self.bump();
-        Ok(())
+        Ok(TakenStatus::Kept)
     }
 
     fn presence(&self, presence: Presence) {

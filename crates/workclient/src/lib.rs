@@ -10,6 +10,7 @@
 //! Beside the client goes the [hub id](WorkClient::hub_id): the text that the names of
 //! AppliedManifestWorks are derived from.
 
+pub mod events;
 mod hub;
 
 pub use hub::HubConfig;

@@ -2,11 +2,11 @@
 
 use actix::{Handler, StreamHandler};
 use muster_api::constants::WORK_APPLIED;
+use muster_api::work::RawManifestWork;
 use serde_json::{Value, json};
 
 use super::super::ChangeSettings;
 use super::super::Work;
-use super::super::work::RawWork;
 use super::*;
 use crate::supervision::{Snapshot, Stop};
 use crate::watching::Seen;
@@ -62,7 +62,7 @@ impl Feed {
 }
 
 async fn observed(world: &World, name: &str) -> Work {
-    let api: Api<RawWork> = Api::namespaced(world.hub.clone(), CLUSTER);
+    let api: Api<RawManifestWork> = Api::namespaced(world.hub.clone(), CLUSTER);
     Work::from(api.get(name).await.unwrap())
 }
 

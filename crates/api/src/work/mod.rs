@@ -2,6 +2,7 @@
 
 mod applied;
 mod manifest;
+mod raw;
 mod spec;
 mod status;
 
@@ -10,6 +11,7 @@ pub use applied::{
     AppliedManifestWorkStatus,
 };
 pub use manifest::Manifest;
+pub use raw::RawManifestWork;
 pub use spec::{
     ConditionRule, ConditionRuleType, DeleteOption, DeletePropagationPolicyType, FeedBackType,
     FeedbackRule, FeedbackScrapeType, IgnoreField, IgnoreFieldsCondition, JsonPath,

@@ -47,6 +47,15 @@ impl Resource for Known {
     }
 }
 
+/// What became of a status that came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakenStatus {
+    /// It is in the store, or is no news there.
+    Kept,
+    /// The agent has not what it should have.
+    SendAgain,
+}
+
 /// What a source has. A resource that is to go has to stay in it until its agent has said that it
 /// is gone, or has never been told of it.
 pub trait SourceStore: Send + Sync + 'static {
@@ -74,7 +83,7 @@ pub trait SourceStore: Send + Sync + 'static {
         &self,
         resource: Self::Resource,
         mark: StatusMark,
-    ) -> impl Future<Output = Result<(), String>> + Send;
+    ) -> impl Future<Output = Result<TakenStatus, String>> + Send;
     /// The broker has this.
     fn sent(&self, _resource: &Self::Resource) {}
     /// An agent of muster's has come or gone.
@@ -134,6 +143,12 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> SourceClient<C, S> {
     /// often as it takes.
     pub fn changed(&self, uid: &str) {
         self.say(uid, What::Change(Action::UpdateRequest));
+    }
+
+    /// An agent may not have a resource as it is in the store. It is sent when there is nothing more
+    /// urgent.
+    pub fn refresh(&self, uid: &str) {
+        self.say(uid, What::Change(Action::ResyncResponse));
     }
 
     /// A resource that is not in the store any more is to go from its cluster.
@@ -237,7 +252,9 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> SourceSide<C, S> {
                 return Ok("incomparable");
             }
         }
-        self.store.take_status(resource, mark).await?;
+        if self.store.take_status(resource, mark).await? == TakenStatus::SendAgain {
+            outbox.add(&uid, What::Change(Action::ResyncResponse));
+        }
         Ok("taken")
     }
 }

@@ -1,0 +1,142 @@
+//! An agent's works by events.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use muster_api::work::{ManifestWork, RawManifestWork};
+use muster_apiserver::{ApiServer, Storage};
+use muster_cloudevents::bus::Bus;
+use muster_cloudevents::client::{AgentClient, ClientOptions};
+use muster_cloudevents::work::{Form, WorkCodec};
+use muster_cloudevents::{Agent, Dialect};
+use tokio::task::AbortHandle;
+use tracing::{debug, warn};
+
+use super::local::LocalWorks;
+use super::{EventLink, EventsError};
+
+/// How an agent gets its works.
+#[derive(Debug, Clone)]
+pub struct AgentEvents {
+    /// The cluster.
+    pub cluster: String,
+    /// The agent's id in its events.
+    pub agent: String,
+    /// Who talks to whom how.
+    pub dialect: Dialect,
+    /// How works are put into data.
+    pub form: Form,
+    /// File that works are kept in over restarts; without one they are asked for anew.
+    pub file: Option<PathBuf>,
+    /// How the client behaves.
+    pub options: ClientOptions,
+}
+
+/// An agent's works: an API server that has them, kept like the sources have them, until this is
+/// dropped.
+pub struct AgentWorks {
+    server: ApiServer,
+    link: EventLink,
+    watch: AbortHandle,
+}
+
+impl fmt::Debug for AgentWorks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentWorks")
+            .field("link", &self.link)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for AgentWorks {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}
+
+impl AgentWorks {
+    /// Starts; the broker may be away. Has to be called on the runtime that is to carry it.
+    ///
+    /// # Errors
+    ///
+    /// The cluster has a name that no topic can have, or the file cannot be used.
+    pub async fn start(events: AgentEvents, bus: &dyn Bus) -> Result<Self, EventsError> {
+        let codec = WorkCodec(events.form);
+        let agent = Agent::new(events.agent, &*events.cluster, events.dialect, codec)?;
+        let server = ApiServer::builder()
+            .storage(events.file.map_or(Storage::Memory, Storage::Redb))
+            .crd(muster_api::crds::definition::<ManifestWork>())
+            .build()
+            .await?;
+        let mirror = server.mirror::<ManifestWork>()?;
+        let works = Arc::new(LocalWorks::new(mirror, &events.cluster, codec));
+        let client = AgentClient::new(agent, Arc::clone(&works), events.options);
+        let api = Api::namespaced(server.uncounted_client(), &events.cluster);
+        let watch = tokio::spawn(follow(api, works, client.clone())).abort_handle();
+        let subscription = client.subscribe(bus);
+        let link = EventLink::new(client.state(), move || client.waiting(), subscription);
+        Ok(Self {
+            server,
+            link,
+            watch,
+        })
+    }
+
+    /// A client of the API that has the works.
+    pub fn client(&self) -> Client {
+        self.server.client()
+    }
+
+    /// The link to the bus.
+    pub const fn link(&self) -> &EventLink {
+        &self.link
+    }
+
+    /// Waits until all writes are on disk.
+    pub async fn close(self) {
+        self.server.clone().shutdown().await;
+    }
+}
+
+type Works = AgentClient<WorkCodec, LocalWorks>;
+
+/// Tells of each status that the agent writes, and of each work that it is done with.
+async fn follow(api: Api<RawManifestWork>, works: Arc<LocalWorks>, client: Works) {
+    let tell = |uid: Option<String>| {
+        if let Some(uid) = uid {
+            client.changed(&uid);
+        }
+    };
+    let gone = |uid: &str, meta: Option<&ObjectMeta>| works.gone(uid, meta);
+    let mut missing: HashSet<String> = HashSet::new();
+    let mut events = watcher(api, watcher::Config::default())
+        .default_backoff()
+        .boxed();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(watcher::Event::Init) => missing = works.expected().into_iter().collect(),
+            Ok(watcher::Event::InitApply(work)) => {
+                missing.remove(work.metadata.uid.as_deref().unwrap_or_default());
+                tell(works.seen(&work));
+            }
+            Ok(watcher::Event::InitDone) => {
+                for uid in missing.drain() {
+                    debug!(uid, "a work went while nobody looked");
+                    tell(gone(&uid, None));
+                }
+            }
+            Ok(watcher::Event::Apply(work)) => tell(works.seen(&work)),
+            Ok(watcher::Event::Delete(work)) => {
+                let uid = work.metadata.uid.clone().unwrap_or_default();
+                tell(gone(&uid, Some(&work.metadata)));
+            }
+            Err(error) => warn!(%error, "the store of works is watched anew"),
+        }
+    }
+}
