@@ -19,6 +19,7 @@ use rumqttc::v5::mqttbytes::v5::{
     ConnectReturnCode, DisconnectReasonCode, PubAckReason, SubscribeReasonCode,
 };
 use support::certificates::{Ca, write};
+use support::cheap_hash;
 use support::client::{Client, Hello};
 use tokio::net::TcpStream;
 
@@ -26,17 +27,6 @@ const GRANTED: SubscribeReasonCode = SubscribeReasonCode::Success(QoS::AtLeastOn
 
 /// The password of every user.
 const PASSWORD: &str = "open sesame";
-
-/// Its hash, of parameters that cost next to nothing.
-fn hash() -> String {
-    use argon2::password_hash::{PasswordHasher, SaltString};
-    let params = argon2::Params::new(8, 1, 1, None).unwrap();
-    let salt = SaltString::encode_b64(b"salt of a test").unwrap();
-    argon2::Argon2::new(argon2::Algorithm::Argon2id, argon2::Version::V0x13, params)
-        .hash_password(PASSWORD.as_bytes(), &salt)
-        .unwrap()
-        .to_string()
-}
 
 fn agent(cluster: &str) -> Principal {
     Principal::Agent(cluster.to_owned())
@@ -56,7 +46,9 @@ fn settings() -> BrokerSettings {
         ("c2", agent("c2")),
         ("root", Principal::Everything),
     ] {
-        identities = identities.user(name, &hash(), principal).unwrap();
+        identities = identities
+            .user(name, &cheap_hash(PASSWORD), principal)
+            .unwrap();
     }
     BrokerSettings {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -342,7 +334,7 @@ async fn a_will_needs_the_right_to_publish() {
 async fn presence_is_retained_and_ends_with_the_will() {
     let broker = start().await;
     let topic = "clusters/c1/agentbroadcast";
-    let mut agent = connect(&broker, user("c1").will(topic, "gone")).await;
+    let mut agent = connect(&broker, user("c1").retained_will(topic, "gone")).await;
     let here = agent.publish_retained(topic, "here").await;
     assert_eq!(here, PubAckReason::Success);
 
@@ -358,7 +350,7 @@ async fn presence_is_retained_and_ends_with_the_will() {
     assert_eq!(late.text().await, "gone");
 
     // An agent that says goodbye has told it by itself.
-    let mut agent = connect(&broker, user("c1").will(topic, "gone")).await;
+    let mut agent = connect(&broker, user("c1").retained_will(topic, "gone")).await;
     let bye = agent.publish_retained(topic, "stopped").await;
     assert_eq!(bye, PubAckReason::Success);
     agent.leave().await;

@@ -58,8 +58,15 @@ impl Hello {
     }
 
     pub(crate) fn will(mut self, topic: &str, payload: &str) -> Self {
-        self.will = Some(LastWill::new(topic, payload, QoS::AtLeastOnce, true, None));
+        self.will = Some(LastWill::new(topic, payload, QoS::AtLeastOnce, false, None));
         self
+    }
+
+    /// A will that stays.
+    pub(crate) fn retained_will(self, topic: &str, payload: &str) -> Self {
+        let mut hello = self.will(topic, payload);
+        hello.will.as_mut().unwrap().retain = true;
+        hello
     }
 
     /// A session that outlives the connection; an old one is resumed.
@@ -83,7 +90,9 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) async fn open(address: SocketAddr) -> Self {
-        Self::on(TcpStream::connect(address).await.unwrap())
+        let stream = TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self::on(stream)
     }
 
     /// Opens a TLS connection to a server that is called `localhost`.
@@ -92,6 +101,7 @@ impl Client {
         config: Arc<rustls::ClientConfig>,
     ) -> std::io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
         let name = ServerName::try_from("localhost").unwrap();
         let stream = TlsConnector::from(config).connect(name, stream).await?;
         Ok(Self::on(stream))
@@ -247,8 +257,19 @@ impl Client {
     }
 
     /// Says goodbye, so that the will is not published.
-    pub(crate) async fn leave(mut self) {
-        let goodbye = Disconnect::new(DisconnectReasonCode::NormalDisconnection);
+    pub(crate) async fn leave(self) {
+        self.leave_with(DisconnectReasonCode::NormalDisconnection)
+            .await;
+    }
+
+    /// Says goodbye, and that the will is to be published all the same.
+    pub(crate) async fn die(self) {
+        self.leave_with(DisconnectReasonCode::DisconnectWithWillMessage)
+            .await;
+    }
+
+    async fn leave_with(mut self, reason: DisconnectReasonCode) {
+        let goodbye = Disconnect::new(reason);
         self.send(&Packet::Disconnect(goodbye)).await;
         assert!(self.answer().await.is_none(), "the broker should hang up");
     }
