@@ -9,6 +9,7 @@
 mod support;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use muster_broker::{Broker, BrokerSettings, Identities, Limits, TlsFiles};
@@ -244,6 +245,20 @@ async fn certificates_of_another_ca_and_plain_text_are_refused() {
     assert!(metrics.contains(refused), "{metrics}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_client_that_says_nothing_is_sent_away() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let broker = start().await;
+    assert!(Client::open(broker.address()).await.ends().await);
+    let broker = Tls::new().start(settings().identities).await;
+    assert!(Client::open(broker.address()).await.ends().await);
+    broker.stop().await;
+    let metrics = recorder.handle().render();
+    let refused = r#"muster_broker_refused_total{reason="tls"} 1"#;
+    assert!(metrics.contains(refused), "{metrics}");
+}
+
 #[tokio::test]
 async fn events_go_both_ways() {
     let broker = start().await;
@@ -410,6 +425,34 @@ async fn of_too_many_waiting_messages_the_oldest_go() {
     let mut agent = connect(&broker, user("c1").session()).await;
     assert_eq!(agent.text().await, "two");
     assert_eq!(agent.text().await, "three");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_is_counted_while_it_is_full() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let housekeeping = Duration::from_secs(6);
+    let broker = limited(|limits| limits.max_queued_messages = 2).await;
+    let specs = "sources/+/clusters/c1/sourceevents";
+    let agent = connect(&broker, user("c1").session()).await;
+    agent.reads(specs).await.leave().await;
+    let mut hub = connect(&broker, user("hub1")).await;
+    let topic = "sources/hub1/clusters/c1/sourceevents";
+    for (text, full) in [("one", 0), ("two", 1), ("three", 1)] {
+        assert_eq!(hub.publish(topic, text).await, PubAckReason::Success);
+        tokio::time::sleep(housekeeping).await;
+        let metrics = recorder.handle().render();
+        let expected = format!("muster_broker_full_queues {full}\n");
+        assert!(metrics.contains(&expected), "{metrics}");
+    }
+    let mut agent = connect(&broker, user("c1").session()).await;
+    assert_eq!(agent.text().await, "two");
+    tokio::time::sleep(housekeeping).await;
+    let metrics = recorder.handle().render();
+    assert!(
+        metrics.contains("muster_broker_full_queues 0\n"),
+        "{metrics}"
+    );
 }
 
 async fn limited(change: impl FnOnce(&mut Limits)) -> Broker {
