@@ -20,9 +20,10 @@ use rumqttc::v5::mqttbytes::v5::{
     ConnectReturnCode, DisconnectReasonCode, PubAckReason, SubscribeReasonCode,
 };
 use support::certificates::{Ca, write};
-use support::cheap_hash;
 use support::client::{Client, Hello};
+use support::{SOON, cheap_hash};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 const GRANTED: SubscribeReasonCode = SubscribeReasonCode::Success(QoS::AtLeastOnce);
 
@@ -343,6 +344,61 @@ async fn a_will_needs_the_right_to_publish() {
     assert_eq!(answer(&broker, foreign).await, refused);
     let own = user("c2").will("clusters/c2/agentbroadcast", "gone");
     assert_eq!(answer(&broker, own).await, ConnectReturnCode::Success);
+}
+
+/// The client that the rest of muster uses.
+#[tokio::test]
+async fn the_client_of_mqtt5_learns_what_is_refused_and_comes_back() {
+    let broker = start().await;
+    let address = broker.address();
+    let url = format!("mqtt://{address}");
+    let wrong = mqtt5::ConnectOptions::new("c1").with_credentials("c1", "something else");
+    let refused = mqtt5::MqttClient::with_options(wrong).connect(&url).await;
+    assert!(refused.is_err());
+
+    let options = mqtt5::ConnectOptions::new("c1").with_credentials("c1", PASSWORD);
+    let agent = mqtt5::MqttClient::with_options(options);
+    agent.connect(&url).await.unwrap();
+    let (arrived, mut arrivals) = tokio::sync::mpsc::unbounded_channel();
+    let specs = mqtt5::SubscribeOptions {
+        qos: mqtt5::QoS::AtLeastOnce,
+        ..Default::default()
+    };
+    let hand_over = move |message: mqtt5::Message| {
+        arrived.send(message.payload.clone()).unwrap();
+    };
+    let own = "sources/+/clusters/c1/sourceevents";
+    agent
+        .subscribe_with_options(own, specs, hand_over)
+        .await
+        .unwrap();
+    let foreign = "sources/+/clusters/c2/sourceevents";
+    assert!(agent.subscribe(foreign, drop).await.is_err());
+    let status = "sources/hub1/clusters/c1/agentevents";
+    agent.publish_qos1(status, "status").await.unwrap();
+    let foreign = "sources/hub1/clusters/c2/agentevents";
+    assert!(agent.publish_qos1(foreign, "status").await.is_err());
+
+    let spec = "sources/hub1/clusters/c1/sourceevents";
+    connect(&broker, user("hub1"))
+        .await
+        .publish(spec, "one")
+        .await;
+    let arrival = timeout(SOON, arrivals.recv()).await.unwrap();
+    assert_eq!(arrival.unwrap(), b"one");
+
+    broker.stop().await;
+    let listen = address;
+    let broker = Broker::start(BrokerSettings {
+        listen,
+        ..settings()
+    });
+    let broker = broker.await.unwrap();
+    // Whether the agent is there already or not yet.
+    let mut hub = connect(&broker, user("hub1")).await;
+    hub.publish_retained(spec, "two").await;
+    let arrival = timeout(SOON, arrivals.recv()).await.unwrap();
+    assert_eq!(arrival.unwrap(), b"two");
 }
 
 #[tokio::test]
