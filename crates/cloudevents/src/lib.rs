@@ -14,6 +14,7 @@
 //! | [`event_type`] | what an event is about |
 //! | [`binding`] | how an event travels in an MQTT 5 message |
 //! | [`topics`] | where it goes, in the two dialects |
+//! | [`access`] | who may publish and read what |
 //! | [`resync`] | what one side may have missed |
 //! | [`protocol`] | what a source and an agent say and hear |
 //! | [`presence`] | whether an agent is there |
@@ -24,6 +25,7 @@
 //! The wire format is that of Open Cluster Management's `sdk-go`, checked against captures of it
 //! (`tests/wire`), and that of the design text from which it came.
 
+pub mod access;
 pub mod binding;
 pub mod bus;
 pub mod canonical;
@@ -39,6 +41,7 @@ pub mod sequence;
 pub mod topics;
 pub mod work;
 
+pub use access::{Access, Principal, Rights};
 pub use binding::{BindingError, Message};
 pub use event::{Event, ExtensionError, Stamp, extension};
 pub use event_type::{Action, DataType, EventType, SubResource, TypeError};

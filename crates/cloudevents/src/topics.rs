@@ -75,13 +75,13 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase())
 }
 
-fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     !text.is_empty() && text.bytes().all(allowed)
 }
 
 /// A topic without the name of its shared subscription.
-fn unshared(topic: &str) -> &str {
+pub(crate) fn unshared(topic: &str) -> &str {
     let shared = topic.strip_prefix("$share/");
     let rest = shared.and_then(|rest| rest.split_once('/'));
     match rest {
