@@ -578,15 +578,14 @@ async fn agree(seed: u64) {
             0..38 if found.is_none() => {
                 create(&there, &name, &format!("step {step}")).await;
             }
+            // It may have gone meanwhile.
             0..24 => {
-                change(
-                    &there,
-                    &name,
-                    json!({"spec": spec(&format!("step {step}"))}),
-                )
-                .await;
+                let patch = Patch::Merge(json!({"spec": spec(&format!("step {step}"))}));
+                let _ = there.patch(&name, &PatchParams::default(), &patch).await;
             }
-            24..38 => delete(&there, &name).await,
+            24..38 => {
+                let _ = there.delete(&name, &DeleteParams::default()).await;
+            }
             38 => {
                 let edge = edges.remove(cluster).unwrap();
                 edge.stop().await;
