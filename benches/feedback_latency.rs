@@ -91,6 +91,7 @@ impl System {
             agents.push(agent::start(AgentDeps {
                 cluster: cluster(index),
                 hub: hub.client.clone(),
+                hub_link: None,
                 hub_id: "loopback".to_owned(),
                 agent_id: None,
                 spoke,

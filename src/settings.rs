@@ -21,6 +21,7 @@
 mod check;
 mod cluster;
 mod duration;
+mod events;
 mod layers;
 mod list;
 mod problem;
@@ -39,6 +40,7 @@ use serde::Deserialize;
 pub(crate) use cluster::check_name;
 pub use cluster::{Cluster, ClusterAccess};
 pub use duration::parse as parse_duration;
+pub use events::{Broker, EventDialect, Mqtt};
 pub use problem::{Problem, SettingsError};
 pub use running::{Changes, Running};
 
@@ -49,6 +51,10 @@ pub struct Settings {
     pub hub: Hub,
     /// How works and status travel.
     pub transport: Transport,
+    /// Works as CloudEvents over MQTT.
+    pub mqtt: Mqtt,
+    /// The MQTT broker of this process.
+    pub broker: Broker,
     /// The clusters whose agents run in this process.
     #[serde(default)]
     pub clusters: Vec<Cluster>,
@@ -117,6 +123,8 @@ pub enum Driver {
     Loopback,
     /// Through the hub's API server.
     Kube,
+    /// As CloudEvents over an MQTT broker.
+    Mqtt,
 }
 
 /// How live values come back.
@@ -336,7 +344,8 @@ impl Settings {
         let settings: Self = merged
             .try_deserialize()
             .map_err(|source| SettingsError::from(Problem::Merged { source }))?;
-        let problems = settings.agent.lease_problems();
+        let mut problems = settings.agent.lease_problems();
+        problems.extend(settings.event_problems());
         if problems.is_empty() {
             Ok(settings)
         } else {

@@ -21,7 +21,8 @@
 //! ```
 //!
 //! Hub and agents never talk to each other: both talk to the hub's API, each through a
-//! `kube::Client`, and do not know what is behind it.
+//! `kube::Client`, and do not know what is behind it. Where works travel as events, an agent's is an
+//! API server of its own, and [`WorkSource`](hub::WorkSource) is what joins the hub's to the bus.
 //!
 //! | Actor | One per | Started by | Owns | Hears | Says |
 //! |---|---|---|---|---|---|
@@ -29,6 +30,7 @@
 //! | [`ReplicaSets`](hub::ReplicaSets) | hub | the runtime | which object concerns which replica set | four watches, `TellAgain` | `Fact` to the aggregators |
 //! | [`ReplicaSetAggregator`](hub::ReplicaSetAggregator) | ManifestWorkReplicaSet | `ReplicaSets` | wanted and existing works, counters, feedback sums | `Fact` | creates, patches, deletes works; the set's finalizer and status |
 //! | [`FinishedWorks`](hub::FinishedWorks) | hub | the runtime | which finished works wait for their end | one watch, its timer | deletions of works |
+//! | [`WorkSource`](hub::WorkSource) | hub whose works travel as events | the runtime | the link to the bus | one watch, how the link goes | works to the agents; statuses to the hub's API |
 //! | [`ClusterAgent`](agent::ClusterAgent) | managed cluster | the runtime | which works there are | one watch, [`ChangeSettings`](agent::ChangeSettings) | [`WorkChanged`](agent::WorkChanged), [`SettingsChanged`](agent::SettingsChanged) |
 //! | [`ManifestWork`](agent::ManifestWork) | work on a cluster | `ClusterAgent` | when to look at the work, what it remembers between two looks | `WorkChanged`, `SettingsChanged`, [`Sighted`](agent::Sighted), its timers | objects and the record on the cluster; finalizer and status of the work |
 //! | [`WatchSupervisor`](watch::WatchSupervisor) | managed cluster | `ClusterAgent` | which watches there are, under the cap | subscriptions, [`ChangeLimits`](watch::ChangeLimits), [`RestartWatches`](watch::RestartWatches), [`WatchNews`](watch::WatchNews) | starts and stops of watches |
@@ -52,6 +54,7 @@
 //! `docs/architecture.md` follows a spec change and a status change through all of it.
 
 pub mod agent;
+mod event_link;
 pub mod hub;
 pub mod lease;
 pub mod supervision;

@@ -34,7 +34,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// on from there. A connection that was forgotten on its way tells of nothing, not even of its end:
 /// it is given up 5 s after this, and not 5 s after the five minutes of the default. Bookmarks would
 /// tell sooner, but a quiet type need not have any.
-const ANEW_AFTER: u32 = 80;
+pub(crate) const ANEW_AFTER: u32 = 80;
 
 /// Pause after a panic: most likely the same object is there again.
 const AFTER_PANIC: Duration = Duration::from_secs(1);

@@ -66,6 +66,7 @@ async fn obey(dir: &Path, begin_with: AgentSettings) -> Result<()> {
     let agent = agent::start(AgentDeps {
         cluster: CLUSTER.to_owned(),
         hub,
+        hub_link: None,
         hub_id: hub_id.context("the kubeconfig names a server")?,
         agent_id: None,
         spoke,

@@ -17,6 +17,8 @@ use crate::settings::{
 const HUB_KUBECONFIG: &str = "/spoke/hub-kubeconfig/kubeconfig";
 /// What lists and objects may be at most in the CRD that OCM installs.
 const CRD_JSON_BYTES: u32 = 1024;
+/// The codec of OCM's agent for works as CloudEvents.
+const CODEC: &str = "manifestbundle";
 /// Port of the probes in OCM's deployment.
 const HEALTH_PORT: u16 = 8443;
 
@@ -69,7 +71,9 @@ impl AgentArgs {
                 return Err(SettingsError { problems });
             }
         };
-        settings.transport.driver = Driver::Kube;
+        if settings.transport.driver == Driver::Loopback {
+            settings.transport.driver = Driver::Kube;
+        }
         if let Some(cluster) = cluster {
             settings.clusters = vec![cluster];
         }
@@ -88,7 +92,7 @@ impl AgentArgs {
     }
 
     fn sources(&self, reading: &mut Reading) -> Sources {
-        let mut sources = self.config.sources().with_flag("transport.driver", "kube");
+        let mut sources = self.config.sources();
         for (flag, values) in self.ocm.given() {
             let pairs = match flag.meaning {
                 // An empty value is the default of most flags upstream, spelled out.
@@ -98,11 +102,6 @@ impl AgentArgs {
                         .map(|value| (key, value.to_owned()))
                         .into_iter()
                         .collect()
-                }
-                Meaning::Nothing(why) => {
-                    let name = flag.name;
-                    reading.notes.push(format!("--{name} has no effect: {why}"));
-                    Vec::new()
                 }
                 Meaning::Several => self.several(flag.name, values, reading),
             };
@@ -130,16 +129,35 @@ impl AgentArgs {
         match name {
             "kubeconfig" => one("agent.lease_kubeconfig", value),
             "terminate-on-files" => one("agent.terminate_on_files", &values.join(",")),
-            "workload-source-driver" if value != "kube" => {
-                let known = ["mqtt", "grpc", "kafka"].contains(&value);
+            "workload-source-driver" if ["kube", "mqtt"].contains(&value) => {
+                one("transport.driver", value)
+            }
+            "workload-source-driver" => {
+                let known = ["grpc", "kafka"].contains(&value);
                 reading.wrong(
                     name,
                     if known {
-                        format!("{value} is not in this version, only kube")
+                        format!("{value} is not in this version, only kube and mqtt")
                     } else {
-                        format!("{value:?} is no driver; there is kube")
+                        format!("{value:?} is no driver; there are kube and mqtt")
                     },
                 );
+                Vec::new()
+            }
+            "cloudevents-client-codecs" => {
+                let codecs = values.iter().flat_map(|value| value.split(','));
+                for codec in codecs.map(str::trim).filter(|codec| !codec.is_empty()) {
+                    match codec {
+                        CODEC | "[]" => {}
+                        "manifest" => reading.notes.push(format!(
+                            "--{name}: {codec} has no effect: all works come as {CODEC}"
+                        )),
+                        _ => {
+                            let message = format!("{codec:?} is no codec; there is {CODEC}");
+                            reading.wrong(name, message);
+                        }
+                    }
+                }
                 Vec::new()
             }
             "workload-agent-workers" => {
@@ -182,17 +200,22 @@ impl AgentArgs {
         }
     }
 
-    /// Access to the hub: the driver's file, else the hub's, else the one in the directory.
+    /// Access to the hub: with CloudEvents the driver's file; else the driver's file, else the hub's, else the one in the directory.
     fn hub(&self) -> Option<(&'static str, &'static str, String)> {
         let file = |flag| Some((flag, "hub.kubeconfig", self.ocm.value(flag)?.to_owned()));
-        let dir = "hub-kubeconfig-dir";
-        file("workload-source-config")
-            .or_else(|| file("hub-kubeconfig"))
-            .or_else(|| {
-                let path = Path::new(self.ocm.value(dir)?).join("kubeconfig");
-                let path = path.to_string_lossy().into_owned();
-                Some((dir, "hub.kubeconfig", path))
-            })
+        let (dir, source) = ("hub-kubeconfig-dir", "workload-source-config");
+        if self.ocm.value("workload-source-driver") == Some("mqtt") {
+            return Some((
+                source,
+                "mqtt.config_file",
+                self.ocm.value(source)?.to_owned(),
+            ));
+        }
+        file(source).or_else(|| file("hub-kubeconfig")).or_else(|| {
+            let path = Path::new(self.ocm.value(dir)?).join("kubeconfig");
+            let path = path.to_string_lossy().into_owned();
+            Some((dir, "hub.kubeconfig", path))
+        })
     }
 
     /// Where probes are served. `:8443` means all addresses, as in Go.
@@ -410,7 +433,6 @@ mod tests {
             assert!(help.contains(&format!("--{}", flag.name)), "{help}");
             match flag.meaning {
                 Meaning::Setting(key) => assert!(help.contains(&format!("[setting: {key}]"))),
-                Meaning::Nothing(why) => assert!(help.contains(why)),
                 Meaning::Several => {}
             }
         }
@@ -517,20 +539,23 @@ mod tests {
     }
 
     #[test]
-    fn flags_without_meaning_are_told_and_change_nothing() {
-        let (with, notes) = read(&[
-            "--cloudevents-client-id=x",
+    fn works_come_as_events_when_asked_to() {
+        let of_ocm = [
+            "--spoke-cluster-name=edge-1",
+            "--workload-source-driver=mqtt",
+            "--workload-source-config=/spoke/config/mqtt.yaml",
+            "--cloudevents-client-id=edge-1-client",
             "--cloudevents-client-codecs=manifest,manifestbundle",
-        ])
-        .unwrap();
-        assert_eq!(with, settings(&[]));
-        assert_eq!(
-            notes,
-            [
-                "--cloudevents-client-id has no effect: works come from the hub's API server, not as CloudEvents",
-                "--cloudevents-client-codecs has no effect: works come from the hub's API server, not as CloudEvents",
-            ]
-        );
+        ];
+        let (settings, notes) = read(&of_ocm).unwrap();
+        assert_eq!(settings.transport.driver, Driver::Mqtt);
+        let file = Path::new("/spoke/config/mqtt.yaml");
+        assert_eq!(settings.mqtt.config_file.as_deref(), Some(file));
+        assert_eq!(settings.mqtt.client_id.as_deref(), Some("edge-1-client"));
+        assert_eq!(settings.hub.kubeconfig, None);
+        let note = "--cloudevents-client-codecs: manifest has no effect: all works come as \
+                    manifestbundle";
+        assert_eq!(notes, [note]);
         let (_, notes) = read(&["--max-json-raw-length=4096"]).unwrap();
         assert_eq!(notes.len(), 1);
         assert!(notes[0].starts_with("--max-json-raw-length: "), "{notes:?}");
@@ -541,7 +566,8 @@ mod tests {
         assert_eq!(
             problems(&[
                 "--spoke-cluster-name=Edge",
-                "--workload-source-driver=mqtt",
+                "--workload-source-driver=grpc",
+                "--cloudevents-client-codecs=protobuf",
                 "--workload-agent-workers=0",
                 "--status-sync-interval=soon",
                 "--kube-api-qps=0",
@@ -552,12 +578,13 @@ mod tests {
                 "-v=loud",
             ]),
             [
-                "--workload-source-driver: mqtt is not in this version, only kube",
+                "--workload-source-driver: grpc is not in this version, only kube and mqtt",
                 "--workload-agent-workers: workload-agent-workers must be >= 1, got 0",
                 "--disable-leader-election: \"maybe\" is neither true nor false",
                 "--feature-gates: unrecognized feature gate: ManifestWorkReplicaSet",
                 "--feature-gates: missing bool value for RawFeedbackJsonString",
                 "--feature-gates: invalid value of ExecutorValidatingCaches=2",
+                "--cloudevents-client-codecs: \"protobuf\" is no codec; there is manifestbundle",
                 "--v: \"loud\" is no log level such as 4",
                 "--health-port: invalid value 70000: must be 0 or between 1 and 65535",
                 "--spoke-cluster-name: \"Edge\" needs a name that can be a namespace: at most 63 of a-z, 0-9 and -, with a letter or digit at both ends",
@@ -572,7 +599,7 @@ mod tests {
                 "--workload-source-driver=carrier-pigeon"
             ]),
             [
-                "--workload-source-driver: \"carrier-pigeon\" is no driver; there is kube",
+                "--workload-source-driver: \"carrier-pigeon\" is no driver; there are kube and mqtt",
                 "--spoke-kubeconfig: needs --spoke-cluster-name",
             ]
         );

@@ -113,6 +113,24 @@ pub(super) fn crds(set: CrdSet) -> ExitCode {
     }
 }
 
+/// Reads one line, so that it is the same from a terminal and from a file.
+pub(super) fn hash_password() -> ExitCode {
+    let mut line = String::new();
+    if let Err(error) = std::io::stdin().read_line(&mut line) {
+        return fail(FAILED, &error);
+    }
+    let password = line.trim_end_matches(['\n', '\r']);
+    if password.is_empty() {
+        return fail(MISUSED, &NoPassword);
+    }
+    println!("{}", muster_broker::hash_password(password));
+    ExitCode::SUCCESS
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("there is no password on standard input")]
+struct NoPassword;
+
 pub(super) fn kubeconfig(sources: &Sources) -> ExitCode {
     let settings = match Settings::load(sources) {
         Ok(settings) => settings,

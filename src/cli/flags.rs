@@ -1,4 +1,4 @@
-//! The flags that OCM's work agent takes, what each means here, and why some mean nothing.
+//! The flags that OCM's work agent takes, and what each means here.
 //!
 //! One table says it all: clap's definition, `--help` and the settings come from it.
 
@@ -14,9 +14,6 @@ pub(super) enum Meaning {
     Setting(&'static str),
     /// More than one key, or only parts of one: see `agent.rs`.
     Several,
-    /// Accepted, so that command lines need no edit, and told once in the log; why it has no
-    /// effect.
-    Nothing(&'static str),
 }
 
 /// A flag of OCM's work agent.
@@ -51,9 +48,7 @@ const fn flag(
     }
 }
 
-use Meaning::{Nothing, Setting, Several};
-
-const NO_EVENTS: &str = "works come from the hub's API server, not as CloudEvents";
+use Meaning::{Setting, Several};
 
 /// All of them. Upstream has them in its `pkg/work/spoke/options.go`, `pkg/common/options` and in
 /// the controller command of library-go.
@@ -66,8 +61,8 @@ pub(super) const FLAGS: &[Flag] = &[
     flag("spoke-kubeconfig", "FILE", "", "Kubeconfig of the cluster; without it --kubeconfig, else the service account of the pod", Several),
     flag("kubeconfig", "FILE", "", "Kubeconfig of the cluster that has the lease, and of the cluster itself without --spoke-kubeconfig", Several),
     flag("namespace", "NAMESPACE", "", "Namespace of the lease; without it the pod's, else open-cluster-management-agent", Setting("agent.lease_namespace")),
-    flag("workload-source-driver", "DRIVER", "kube", "How works come: kube", Several),
-    flag("workload-source-config", "FILE", "/spoke/hub-kubeconfig/kubeconfig", "Kubeconfig of the hub", Several),
+    flag("workload-source-driver", "DRIVER", "kube", "How works come: kube, or mqtt as CloudEvents", Several),
+    flag("workload-source-config", "FILE", "/spoke/hub-kubeconfig/kubeconfig", "Kubeconfig of the hub; with mqtt OCM's file for that driver", Several),
     flag("hub-kubeconfig", "FILE", "", "Kubeconfig of the hub, without --workload-source-config", Several),
     flag("hub-kubeconfig-dir", "DIR", "/spoke/hub-kubeconfig", "Directory with the hub's kubeconfig, without the two flags above", Several),
     flag("agent-id", "ID", "", "Whose AppliedManifestWorks are the agent's own; without it the hash of the hub's address", Setting("agent.agent_id")),
@@ -93,8 +88,8 @@ pub(super) const FLAGS: &[Flag] = &[
     flag("tls-cipher-suites", "NAMES", "", "Cipher suites of TLS 1.2 there, with commas between them", Setting("telemetry.tls_cipher_suites")),
     flag("terminate-on-files", "FILES", "[]", "Files whose change ends the process; may be given several times", Several),
     flag("feature-gates", "GATES", "", "RawFeedbackJsonString=true reports lists and objects, as feedback.raw_json does; ExecutorValidatingCaches is always safe here", Several),
-    flag("cloudevents-client-id", "ID", "", "Name of the client at a broker", Nothing(NO_EVENTS)),
-    flag("cloudevents-client-codecs", "NAMES", "[]", "Codecs of the client at a broker", Nothing(NO_EVENTS)),
+    flag("cloudevents-client-id", "ID", "", "Name of the client at a broker", Setting("mqtt.client_id")),
+    flag("cloudevents-client-codecs", "NAMES", "[]", "Codecs of the client at a broker: manifestbundle", Several),
     flag("v", "LEVEL", "0", "Log level by klog's numbers: 4 and more is debug, 8 and more trace", Several),
 ];
 
@@ -102,7 +97,6 @@ impl Flag {
     fn arg(&self) -> Arg {
         let meaning = match self.meaning {
             Setting(key) => format!(" [setting: {key}]"),
-            Nothing(why) => format!(" [accepted without effect: {why}]"),
             Several => String::new(),
         };
         let default = match self.upstream_default {

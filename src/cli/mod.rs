@@ -79,6 +79,8 @@ enum Command {
     },
     /// Print a kubeconfig for the embedded hub, which must have a data directory.
     Kubeconfig(ConfigArgs),
+    /// Read a password from standard input and print its hash for the broker's file of users.
+    HashPassword,
     /// Look at the settings.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -132,6 +134,7 @@ impl Cli {
             }),
             Command::Crds { set } => commands::crds(set),
             Command::Kubeconfig(config) => commands::kubeconfig(&config.sources()),
+            Command::HashPassword => commands::hash_password(),
             Command::Config(ConfigCommand::Check(config)) => {
                 commands::config_check(&config.sources())
             }

@@ -1,11 +1,12 @@
 //! What runs in a process, and in which order it starts and stops.
 //!
 //! ```text
-//! start:  telemetry ► hub API ► hub's actors ► lease ► clusters ► ClusterAgents
-//! stop:   ClusterAgents ► lease ► hub's actors ► clusters ► hub API ► telemetry
+//! start:  telemetry ► broker ► hub API ► hub's actors ► lease ► clusters ► ClusterAgents
+//! stop:   ClusterAgents ► lease ► hub's actors ► broker ► clusters ► hub API ► telemetry
 //! ```
 //!
-//! The hub's actors are PlacementResolver, ReplicaSets and FinishedWorks.
+//! The hub's actors are PlacementResolver, ReplicaSets, FinishedWorks and, where works travel as
+//! events, WorkSource.
 //!
 //! Agents stop first, while the hub still takes their last status; the hub's controllers next,
 //! while its API still takes theirs; the API servers last, when nobody writes any more.
@@ -16,6 +17,7 @@
 mod admission;
 mod cluster;
 mod crds;
+mod events;
 mod files;
 mod hub;
 mod lease;
@@ -33,7 +35,8 @@ use kube::Client;
 use kube::config::Kubeconfig;
 use muster_actors::agent::{self, AgentDeps, AgentSettings, ChangeSettings, ClusterAgent};
 use muster_actors::hub::{
-    FinishedWorks, HubDeps, HubSettings, PlacementResolver, ReplicaSets, register_cluster,
+    FinishedWorks, HubDeps, HubSettings, PlacementResolver, ReplicaSets, WorkSource,
+    register_cluster,
 };
 use muster_actors::lease::{LeaseDeps, LeaseHolder, Standing};
 use muster_actors::supervision::{Backoff, BackoffPolicy, Health, Io, Registry, stop};
@@ -46,6 +49,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub use cluster::{ClusterError, SimulatedCluster};
+pub use events::LinkError;
 pub use files::change_of;
 pub use hub::HubError;
 pub use process::{block_on, kubeconfig_file, stop_signal, temporary_kubeconfig};
@@ -99,6 +103,9 @@ pub enum StartError {
         /// What is wrong.
         source: ClusterError,
     },
+    /// Works cannot travel as events.
+    #[error(transparent)]
+    Link(#[from] LinkError),
     /// The hub's works cannot be reached by an agent.
     #[error("failed to reach the works of the hub: {0}")]
     Works(#[from] muster_workclient::BuildError),
@@ -146,6 +153,9 @@ pub struct Runtime {
     resolver: Option<Addr<PlacementResolver>>,
     sets: Option<Addr<ReplicaSets>>,
     finished: Option<Addr<FinishedWorks>>,
+    links: Option<events::Links>,
+    source: Option<Addr<WorkSource>>,
+    works: Vec<WorkClient>,
     clusters: Vec<cluster::Cluster>,
     agents: Vec<Addr<ClusterAgent>>,
     lease: Option<Lease>,
@@ -173,6 +183,9 @@ impl Runtime {
             resolver: None,
             sets: None,
             finished: None,
+            links: None,
+            source: None,
+            works: Vec::new(),
             clusters: Vec::new(),
             agents: Vec::new(),
             lease: None,
@@ -207,12 +220,15 @@ impl Runtime {
         if roles == Roles::Agents && settings.transport.driver == Driver::Loopback {
             return Err(StartError::Nothing(
                 "transport.driver: \"loopback\" needs the hub in the same process; agents alone \
-                 need \"kube\"",
+                 need \"kube\" or \"mqtt\"",
             ));
         }
         let io = Io::current();
         if let Some(telemetry) = telemetry {
             self.start_http(settings, roles, telemetry).await?;
+        }
+        if settings.transport.driver == Driver::Mqtt || settings.broker.listen.is_some() {
+            self.links = Some(events::Links::start(settings).await?);
         }
         if roles.hub() {
             let hub = hub::Hub::start(settings).await?;
@@ -236,7 +252,13 @@ impl Runtime {
                 self.resolver = Some(PlacementResolver::start(deps.clone()));
             }
             self.sets = Some(ReplicaSets::start(deps.clone()));
-            self.finished = Some(FinishedWorks::start(deps));
+            self.finished = Some(FinishedWorks::start(deps.clone()));
+            if settings.transport.driver == Driver::Mqtt
+                && let Some(links) = &self.links
+            {
+                let (events, bus) = links.source_of(hub.client())?;
+                self.source = Some(WorkSource::start(deps, events, bus));
+            }
             self.hub = Some(hub);
         }
         if roles == Roles::Agents {
@@ -328,20 +350,27 @@ impl Runtime {
     }
 
     async fn start_agents(&mut self, settings: &Settings, io: &Io) -> Result<(), StartError> {
-        let driver = match (settings.transport.driver, &self.hub) {
-            (Driver::Loopback, Some(hub)) => WorkDriver::Loopback(hub.client()),
-            _ => WorkDriver::Kube(HubConfig::Kubeconfig {
+        let shared = match (settings.transport.driver, &self.hub) {
+            (Driver::Mqtt, _) => None,
+            (Driver::Loopback, Some(hub)) => Some(WorkDriver::Loopback(hub.client())),
+            _ => Some(WorkDriver::Kube(HubConfig::Kubeconfig {
                 path: settings.hub.kubeconfig.clone(),
                 context: settings.hub.context.clone(),
-            }),
+            })),
         };
-        let remote = matches!(driver, WorkDriver::Kube(_));
-        let works = WorkClient::builder(driver).build().await?;
-        let mut hub_client = works.client();
-        if remote {
-            let agent = &settings.agent;
-            hub_client = throttle::throttled(hub_client, agent.hub_qps, agent.hub_burst.get());
-        }
+        let shared = match shared {
+            Some(driver) => Some(WorkClient::builder(driver).build().await?),
+            None => None,
+        };
+        let (qps, burst) = (settings.agent.hub_qps, settings.agent.hub_burst.get());
+        let remote = settings.transport.driver == Driver::Kube;
+        let hub_client = shared.as_ref().map(|works| {
+            if remote {
+                throttle::throttled(works.client(), qps, burst)
+            } else {
+                works.client()
+            }
+        });
         for cluster in &settings.clusters {
             let spoke = cluster::Cluster::start(cluster, settings, &self.shutdown)
                 .await
@@ -349,9 +378,18 @@ impl Runtime {
                     name: cluster.name.clone(),
                     source,
                 })?;
+            let works = match (&shared, &self.links) {
+                (None, Some(links)) => {
+                    let driver = links.agent_of(&cluster.name)?;
+                    WorkClient::builder(driver).build().await?
+                }
+                (Some(works), _) => works.clone(),
+                (None, None) => unreachable!("links are there where works travel as events"),
+            };
             let agent = agent::start(AgentDeps {
                 cluster: cluster.name.clone(),
-                hub: hub_client.clone(),
+                hub: hub_client.clone().unwrap_or_else(|| works.client()),
+                hub_link: works.link(),
                 hub_id: works.hub_id().to_owned(),
                 agent_id: settings.agent.agent_id.clone(),
                 spoke: spoke.client(),
@@ -360,6 +398,7 @@ impl Runtime {
                 registry: self.registry.clone(),
                 health: self.health.clone(),
             });
+            self.works.push(works);
             self.clusters.push(spoke);
             self.agents.push(agent);
         }
@@ -417,6 +456,11 @@ impl Runtime {
         self.hub.as_ref().and_then(hub::Hub::kubeconfig)
     }
 
+    /// Where the MQTT broker of this process listens.
+    pub fn broker_address(&self) -> Option<SocketAddr> {
+        self.links.as_ref().and_then(events::Links::broker_address)
+    }
+
     /// Where metrics and probes are served.
     pub fn telemetry_address(&self) -> Option<SocketAddr> {
         self.http.first().map(|(address, _)| *address)
@@ -445,6 +489,9 @@ impl Runtime {
         {
             stop(&lease.holder, STOP_LIMIT).await;
         }
+        if let Some(source) = &self.source {
+            stop(source, STOP_LIMIT).await;
+        }
         if let Some(finished) = &self.finished {
             stop(finished, STOP_LIMIT).await;
         }
@@ -464,6 +511,12 @@ impl Runtime {
             warn!(actors = ?left, "actors did not end in time");
         }
         self.shutdown.cancel();
+        for works in self.works {
+            works.close().await;
+        }
+        if let Some(links) = self.links {
+            links.stop().await;
+        }
         for cluster in self.clusters {
             cluster.stop().await;
         }

@@ -44,6 +44,33 @@ fn defaults_are_those_of_the_design() {
             transport: Transport {
                 driver: Driver::Loopback
             },
+            mqtt: Mqtt {
+                broker: None,
+                username: None,
+                password_file: None,
+                ca_file: None,
+                client_cert_file: None,
+                client_key_file: None,
+                config_file: None,
+                dialect: EventDialect::SdkGo,
+                source: None,
+                client_id: None,
+                resync_interval: Duration::from_mins(10),
+                data_dir: None,
+                except_clusters: Vec::new(),
+            },
+            broker: Broker {
+                listen: None,
+                users_file: None,
+                cert_file: None,
+                key_file: None,
+                client_ca_file: None,
+                allow_anonymous: false,
+                max_packet_bytes: (1024 * 1024).try_into().unwrap(),
+                max_connections: 5_000.try_into().unwrap(),
+                max_sessions: 10_000.try_into().unwrap(),
+                max_queued_messages: 10_000.try_into().unwrap(),
+            },
             clusters: Vec::new(),
             feedback: Feedback {
                 poll_interval: Duration::from_mins(1),

@@ -129,7 +129,7 @@ async fn one_agent_works_and_another_stands_by(world: World) -> Result<()> {
     ensure!(held["leaseDurationSeconds"] == 12, "{held}");
 
     // The second is ready, so that a rolling replacement goes on, and does nothing.
-    let flags = [&lease[..], &["--cloudevents-client-id=x"]].concat();
+    let flags = [&lease[..], &["--cloudevents-client-codecs=manifest"]].concat();
     let mut second = site.agent(&flags)?;
     let standby = eventually(LIMIT, "the second to have read the lease", || async {
         let (_, actors) = second.get("/debug/actors").await?;
@@ -148,7 +148,7 @@ async fn one_agent_works_and_another_stands_by(world: World) -> Result<()> {
         let (code, body) = second.get(path).await?;
         ensure!(code == 200, "{path}: {code} {body}");
     }
-    ensure!(second.log().matches("--cloudevents-client-id").count() == 1);
+    ensure!(second.log().matches("--cloudevents-client-codecs").count() == 1);
 
     // A signal gives the lease back.
     first.terminate().await?;

@@ -15,18 +15,22 @@ use actix::{
     MessageResult, ResponseActFuture, SpawnHandle, StreamHandler, Supervised, fut::wrap_future,
 };
 use futures::future::join_all;
+use jiff::Timestamp;
 use kube::Api;
 use kube::runtime::watcher;
 use muster_api::work::RawManifestWork;
+use muster_workclient::events::ConnectionState;
 use serde::Serialize;
+use tokio_stream::wrappers::WatchStream;
 use tracing::{info, warn};
 
 use super::eviction::LookAgain;
-use super::reconcile::Env;
+use super::reconcile::{Env, Heard};
 use super::record_watch::RecordBook;
 use super::work::Work;
 use super::{AgentDeps, AgentSettings, ManifestWork, SettingsChanged, WorkChanged, metrics};
-use crate::supervision::{Outbox, Snapshot, Stop, stop, tell};
+use crate::event_link::say;
+use crate::supervision::{Outbox, Snapshot, Stop, StreamHealth, stop, tell};
 use crate::watch::{ChangeLimits, WatchSupervisor};
 use crate::watching::{Seen, watch};
 
@@ -79,6 +83,9 @@ pub struct ClusterAgent {
     outbox: Outbox<Arc<str>, WorkChanged>,
     flushing: bool,
     works: Option<SpawnHandle>,
+    /// How the link to the hub goes.
+    link: Option<SpawnHandle>,
+    link_health: Option<StreamHealth>,
     watches: Option<Addr<WatchSupervisor>>,
     /// The works named by the list under way.
     listing: Option<HashSet<Arc<str>>>,
@@ -98,6 +105,8 @@ impl ClusterAgent {
             outbox: Outbox::default(),
             flushing: false,
             works: None,
+            link: None,
+            link_health: None,
             watches: None,
             listing: None,
             synced: false,
@@ -253,6 +262,7 @@ impl Actor for ClusterAgent {
             }
         }
         self.start_watches();
+        self.follow_link(ctx);
         self.watch_works(ctx);
         self.watch_records(ctx);
     }
@@ -274,6 +284,14 @@ impl ClusterAgent {
             let label = self.deps.cluster.clone();
             let addr = self.deps.registry.start("WatchSupervisor", label, actor);
             self.watches = Some(addr);
+        }
+    }
+
+    fn follow_link(&mut self, ctx: &mut Context<Self>) {
+        if let Some(link) = self.deps.hub_link.clone() {
+            let name = format!("{} events", self.deps.cluster);
+            self.link_health = Some(self.deps.health.stream(name));
+            self.link = Some(ctx.add_stream(WatchStream::new(link)));
         }
     }
 
@@ -300,6 +318,7 @@ impl Supervised for ClusterAgent {
         self.outbox = Outbox::default();
         self.flushing = false;
         self.works = None;
+        self.link = None;
         self.listing = None;
         self.synced = false;
         self.stopping = false;
@@ -324,6 +343,31 @@ impl StreamHandler<Seen<Work>> for ClusterAgent {
     fn finished(&mut self, _: &mut Self::Context) {}
 }
 
+impl StreamHandler<ConnectionState> for ClusterAgent {
+    fn handle(&mut self, state: ConnectionState, _: &mut Self::Context) {
+        if let Some(health) = &self.link_health {
+            say(health, &state);
+        }
+        let heard = match state {
+            ConnectionState::Subscribed => Heard::Since(Timestamp::now()),
+            ConnectionState::Connecting | ConnectionState::Lost { .. } => Heard::Not,
+        };
+        self.env.set_heard(heard);
+        self.wake_evictions();
+    }
+
+    fn finished(&mut self, _: &mut Self::Context) {}
+}
+
+impl ClusterAgent {
+    fn wake_evictions(&self) {
+        for addr in self.book.evictions() {
+            // One that has no room has a look before it.
+            let _ = tell(&addr, LookAgain);
+        }
+    }
+}
+
 impl Handler<ChangeSettings> for ClusterAgent {
     type Result = ();
 
@@ -338,10 +382,7 @@ impl Handler<ChangeSettings> for ClusterAgent {
             // One that has no room polls once more at its old pace.
             let _ = tell(addr, SettingsChanged);
         }
-        for addr in self.book.evictions() {
-            // One that has no room has a look before it.
-            let _ = tell(&addr, LookAgain);
-        }
+        self.wake_evictions();
     }
 }
 
@@ -364,8 +405,8 @@ impl Handler<Stop> for ClusterAgent {
 
     fn handle(&mut self, _: Stop, ctx: &mut Self::Context) -> Self::Result {
         self.stopping = true;
-        if let Some(works) = self.works.take() {
-            ctx.cancel_future(works);
+        for stream in [self.works.take(), self.link.take()].into_iter().flatten() {
+            ctx.cancel_future(stream);
         }
         self.book.close(ctx);
         for child in self.children.values_mut() {

@@ -9,7 +9,9 @@
 //! ```
 //!
 //! The start time is kept in the record, so that a restart does not begin the wait anew. Nothing
-//! here depends on how often the record changes meanwhile: the end is a point in time.
+//! here depends on how often the record changes meanwhile: the end is a point in time. Where works
+//! come over a bus, it is a whole grace period after the last time that the link was made: an agent
+//! that hears nothing of a work must not take it for gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +30,7 @@ use super::applied_work;
 use super::calls::ApiError;
 use super::deletion::{self, Progress};
 use super::manifest_work::PENDING;
-use super::reconcile::Env;
+use super::reconcile::{Env, Heard};
 use crate::supervision::{Backoff, BackoffPolicy, Io, IoError, Snapshot, Stop};
 
 /// The record has changed, or the settings have: look again.
@@ -153,6 +155,13 @@ async fn step(env: &Env, name: &str) -> Result<Next, ApiError> {
     if record.metadata.deletion_timestamp.is_none() {
         let began = applied_work::eviction_start(&record);
         let now = Timestamp::now();
+        let began = match env.heard() {
+            Heard::Always => began,
+            // Nobody knows what the hub has.
+            Heard::Not => return Ok(Next::Stays),
+            // What came before the link tells nothing of what it would have brought since.
+            Heard::Since(since) => began.map(|began| began.max(since)),
+        };
         match plan(began, env.settings().eviction_grace, now) {
             Plan::Clear => {
                 applied_work::set_eviction_start(&env.spoke, &record, None).await?;

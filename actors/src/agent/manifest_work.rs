@@ -447,6 +447,7 @@ mod tests {
         let deps = AgentDeps {
             cluster: "c1".to_owned(),
             hub: client.clone(),
+            hub_link: None,
             hub_id: "hub".to_owned(),
             agent_id: None,
             spoke: client,

@@ -67,6 +67,8 @@ pub use watched_group::WatchedGroup;
 pub use work::Work;
 
 use actix::Addr;
+use muster_workclient::events::ConnectionState;
+use tokio::sync::watch;
 
 use crate::supervision::{Health, Io, Registry};
 
@@ -77,6 +79,8 @@ pub struct AgentDeps {
     pub cluster: String,
     /// Where its works are read and written (from `muster-workclient`).
     pub hub: kube::Client,
+    /// How the link goes over which they come; `None` where they are read from the hub's API.
+    pub hub_link: Option<watch::Receiver<ConnectionState>>,
     /// The text that the hub is known by; its hash is part of the names of AppliedManifestWorks.
     pub hub_id: String,
     /// Whose AppliedManifestWorks these are; the hub's hash unless set.
@@ -89,8 +93,8 @@ pub struct AgentDeps {
     pub io: Io,
     /// Where its actors are known.
     pub registry: Registry,
-    /// Where it says whether its streams live: `<cluster> works`, and `<cluster> spoke` while the
-    /// cluster does not answer.
+    /// Where it says whether its streams live: `<cluster> works`, `<cluster> events` where there is a
+    /// link, and `<cluster> spoke` while the cluster does not answer.
     pub health: Health,
 }
 

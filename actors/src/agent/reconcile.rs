@@ -61,6 +61,18 @@ pub(super) struct Env {
     pub(super) access: Access,
     pub(super) watches: Arc<Watches>,
     current: watch::Sender<Current>,
+    heard: watch::Sender<Heard>,
+}
+
+/// Whether what the hub has is heard of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// Its API tells all of it whenever it tells anything.
+    Always,
+    /// Works come over a bus, which there is no link to.
+    Not,
+    /// Works come over a bus, with a link since then.
+    Since(Timestamp),
 }
 
 /// What can change while the agent runs.
@@ -95,7 +107,19 @@ impl Env {
             access: Access::default(),
             watches: Watches::new(),
             current: watch::Sender::new(Current::new(deps.settings.clone())),
+            heard: watch::Sender::new(match deps.hub_link {
+                None => Heard::Always,
+                Some(_) => Heard::Not,
+            }),
         }
+    }
+
+    pub(super) fn heard(&self) -> Heard {
+        *self.heard.borrow()
+    }
+
+    pub(super) fn set_heard(&self, heard: Heard) {
+        self.heard.send_replace(heard);
     }
 
     pub(super) fn settings(&self) -> Arc<AgentSettings> {

@@ -6,6 +6,7 @@
 //!                         placement and name)
 //!   hub API ──watches──► PlacementResolver ──PlacementDecisions──► hub API     (embedded hub only)
 //!   hub API ──works of no set──► FinishedWorks ──deletions──► hub API
+//!   hub API ──watch──► WorkSource ◄──► bus             (where works travel as events)
 //! ```
 
 mod facts;
@@ -15,6 +16,7 @@ mod replica_set_aggregator;
 mod replica_sets;
 mod status_writer;
 mod views;
+mod work_source;
 mod work_writes;
 
 use std::fmt;
@@ -24,6 +26,7 @@ pub use finished_works::FinishedWorks;
 pub use placement_resolver::{PlacementResolver, register_cluster};
 pub use replica_set_aggregator::ReplicaSetAggregator;
 pub use replica_sets::ReplicaSets;
+pub use work_source::{WorkSource, WorkSourceState};
 
 use crate::supervision::{Health, Io, Registry};
 

@@ -50,6 +50,12 @@ impl Io {
     {
         Running(AbortOnDropHandle::new(self.0.spawn(work)))
     }
+
+    /// Calls what spawns tasks of its own, so that they run on the workers.
+    pub fn enter<T>(&self, call: impl FnOnce() -> T) -> T {
+        let _guard = self.0.enter();
+        call()
+    }
 }
 
 /// Work under way on the workers; aborted when dropped.

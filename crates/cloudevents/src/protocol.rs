@@ -24,8 +24,12 @@ pub trait Codec: Send + Sync + 'static {
     /// Why an event is not, or cannot be made, what it should be.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// The type of the data.
+    /// The type of the data that it sends.
     fn data_type(&self) -> DataType;
+    /// Whether data of this type is for it.
+    fn accepts(&self, data_type: &DataType) -> bool {
+        *data_type == self.data_type()
+    }
     /// The cluster that a resource is for.
     fn cluster_of<'a>(&self, resource: &'a Self::Resource) -> &'a str;
     /// The source that a resource came from, as an agent has it.
@@ -169,7 +173,7 @@ impl<E: std::error::Error> From<crate::presence::ReadError> for Dropped<E> {
 
 fn typed<C: Codec>(codec: &C, event: &Event) -> Result<EventType, Dropped<C::Error>> {
     let event_type = event.event_type()?;
-    if event_type.data_type == codec.data_type() {
+    if codec.accepts(&event_type.data_type) {
         Ok(event_type)
     } else {
         Err(Dropped::DataType(event_type.data_type))

@@ -148,6 +148,12 @@ impl Codec for WorkCodec {
         self.0.data_type()
     }
 
+    /// The two forms of the design text go together.
+    fn accepts(&self, data_type: &DataType) -> bool {
+        let form = Form::of(data_type);
+        form.is_ok_and(|form| (form == Form::Bundles) == (self.0 == Form::Bundles))
+    }
+
     fn cluster_of<'a>(&self, work: &'a ManifestWork) -> &'a str {
         namespace_of(work)
     }
@@ -206,7 +212,19 @@ impl Codec for WorkCodec {
         sequence_id: &str,
         work: &ManifestWork,
     ) -> Result<Event, CodecError> {
-        encode_status(self.0, stamp, agent, action, sequence_id, work)
+        // In the form in which its source has sent it.
+        let annotations = work.metadata.annotations.as_ref();
+        let came = annotations.and_then(|annotations| annotations.get(DATA_TYPE_ANNOTATION));
+        let mut forms = FORMS.into_iter().map(|(form, _)| form);
+        let form = came.and_then(|came| forms.find(|form| form.data_type().to_string() == *came));
+        encode_status(
+            form.unwrap_or(self.0),
+            stamp,
+            agent,
+            action,
+            sequence_id,
+            work,
+        )
     }
 
     fn decode_status(&self, event: &Event) -> Result<ManifestWork, CodecError> {

@@ -17,6 +17,8 @@ mod local;
 mod source;
 mod status_writes;
 
+pub use muster_cloudevents::client::ConnectionState;
+
 pub use agent::{AgentEvents, AgentWorks};
 pub use hub::{AgentPresence, HubWorks};
 pub use link::EventLink;

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`Driver::Kube`] | the API of the hub, reached with a kubeconfig |
 //! | [`Driver::Loopback`] | the API of a hub in the same process, called without a socket |
+//! | [`Driver::Events`] | an API server of the agent's own, kept as CloudEvents over a bus say; see [`events`] |
 //!
 //! Beside the client goes the [hub id](WorkClient::hub_id): the text that the names of
 //! AppliedManifestWorks are derived from.
@@ -13,9 +14,15 @@
 pub mod events;
 mod hub;
 
-pub use hub::HubConfig;
+use std::sync::Arc;
 
 use kube::Client;
+pub use muster_cloudevents::bus::Bus;
+use tokio::sync::watch;
+
+pub use hub::HubConfig;
+
+use events::{AgentEvents, AgentWorks, ConnectionState, EventsError};
 
 /// Hub id of the loopback driver unless the builder is told another: a hub in the same process has
 /// no address.
@@ -29,6 +36,15 @@ pub enum Driver {
     Kube(HubConfig),
     /// The API of a hub in this process.
     Loopback(Client),
+    /// Events of sources.
+    Events {
+        /// How the agent gets them.
+        agent: Box<AgentEvents>,
+        /// What carries them.
+        bus: Arc<dyn Bus>,
+        /// The text that names the sources together, such as the address of their broker.
+        hub_id: String,
+    },
 }
 
 /// Without the client, which has nothing to show.
@@ -37,6 +53,7 @@ impl std::fmt::Debug for Driver {
         match self {
             Self::Kube(hub) => f.debug_tuple("Kube").field(hub).finish(),
             Self::Loopback(_) => f.write_str("Loopback"),
+            Self::Events { agent, .. } => f.debug_tuple("Events").field(agent).finish(),
         }
     }
 }
@@ -74,6 +91,15 @@ pub enum BuildError {
         #[source]
         source: Box<kube::Error>,
     },
+    /// Works cannot come as events.
+    #[error(transparent)]
+    Events(Box<EventsError>),
+}
+
+impl From<EventsError> for BuildError {
+    fn from(source: EventsError) -> Self {
+        Self::Events(Box::new(source))
+    }
 }
 
 /// Builds a [`WorkClient`].
@@ -98,8 +124,15 @@ impl WorkClientBuilder {
     ///
     /// [`BuildError`] when the settings are missing or wrong.
     pub async fn build(self) -> Result<WorkClient, BuildError> {
+        let mut works = None;
         let (client, hub_id) = match self.driver {
             Driver::Loopback(client) => (client, LOOPBACK_HUB_ID.to_owned()),
+            Driver::Events { agent, bus, hub_id } => {
+                let started = AgentWorks::start(*agent, &*bus).await?;
+                let client = started.client();
+                works = Some(Arc::new(started));
+                (client, hub_id)
+            }
             Driver::Kube(hub) => {
                 let (config, hub_id) = hub.resolve().await?;
                 let client = Client::try_from(config).map_err(|source| BuildError::Client {
@@ -112,6 +145,7 @@ impl WorkClientBuilder {
         Ok(WorkClient {
             client,
             hub_id: self.hub_id.unwrap_or(hub_id),
+            works,
         })
     }
 }
@@ -121,6 +155,7 @@ impl WorkClientBuilder {
 pub struct WorkClient {
     client: Client,
     hub_id: String,
+    works: Option<Arc<AgentWorks>>,
 }
 
 impl std::fmt::Debug for WorkClient {
@@ -143,6 +178,18 @@ impl WorkClient {
     /// The client.
     pub fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// How the link to the bus goes, where works come as events.
+    pub fn link(&self) -> Option<watch::Receiver<ConnectionState>> {
+        self.works.as_ref().map(|works| works.link().state())
+    }
+
+    /// Waits until what has been written is on disk, where works are kept here.
+    pub async fn close(&self) {
+        if let Some(works) = &self.works {
+            works.close().await;
+        }
     }
 
     /// The text that names the hub: the server address exactly as the kubeconfig spells it, or

@@ -151,6 +151,7 @@ impl World {
         let deps = AgentDeps {
             cluster: CLUSTER.to_owned(),
             hub: hub_tap.client(),
+            hub_link: None,
             hub_id: HUB_ID.to_owned(),
             agent_id: None,
             spoke: spoke_tap.client(),

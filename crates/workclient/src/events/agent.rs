@@ -98,8 +98,8 @@ impl AgentWorks {
         &self.link
     }
 
-    /// Waits until all writes are on disk.
-    pub async fn close(self) {
+    /// Ends the API and waits until all writes are on disk.
+    pub async fn close(&self) {
         self.server.clone().shutdown().await;
     }
 }

@@ -1,0 +1,346 @@
+//! Works as CloudEvents: the broker of this process, and the links of hub and agents.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use muster_broker::{
+    Broker, BrokerError, BrokerSettings, Identities, IdentityError, Limits, TlsFiles, hash_password,
+};
+use muster_cloudevents::access::{Access, Principal};
+use muster_cloudevents::bus::mqtt::{
+    ConfigError, DriverConfig, Mqtt, MqttOptions, Pem, Tls, TlsError,
+};
+use muster_cloudevents::client::ClientOptions;
+use muster_cloudevents::work::Form;
+use muster_cloudevents::{Dialect, Topics};
+use muster_workclient::events::{AgentEvents, EventsError, HubEvents, SourceEvents};
+use muster_workclient::{Driver, LOOPBACK_HUB_ID};
+
+use super::whole;
+use crate::settings::{EventDialect, Settings};
+use users::UsersError;
+
+mod users;
+
+/// The id of a hub among sources that has been given none.
+const SOURCE: &str = "hub";
+/// How often files of certificates are looked at.
+const LOOK_AT_FILES: Duration = Duration::from_secs(60);
+
+/// Why works cannot travel as events.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// A file cannot be read.
+    #[error("{key}: cannot read {}: {source}", path.display())]
+    Read {
+        /// The setting that names it.
+        key: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// OCM's file is none.
+    #[error("mqtt.config_file: {}: {source}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        source: ConfigError,
+    },
+    /// The file of users is none.
+    #[error("broker.users_file: {}: {source}", path.display())]
+    Users {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        source: UsersError,
+    },
+    /// A user of the broker is there twice, or its hash is none.
+    #[error("broker.users_file: {0}")]
+    Identity(#[from] IdentityError),
+    /// The broker cannot start.
+    #[error("broker: {0}")]
+    Broker(#[from] BrokerError),
+    /// The certificates for the broker cannot be used.
+    #[error("mqtt: {0}")]
+    Tls(#[from] TlsError),
+    /// Names and topics do not go together.
+    #[error("mqtt: {0}")]
+    Events(#[from] EventsError),
+    /// Directory for works cannot be made.
+    #[error("mqtt.data_dir: failed to create {}: {source}", path.display())]
+    DataDir {
+        /// The directory.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+fn read(key: &'static str, path: &std::path::Path) -> Result<String, LinkError> {
+    std::fs::read_to_string(path).map_err(|source| LinkError::Read {
+        key,
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// The broker of this process, and how to reach it, or another.
+#[derive(Debug)]
+pub(super) struct Links {
+    broker: Option<Broker>,
+    /// The password of this process's own clients at its own broker.
+    own_password: Option<String>,
+    config: Option<DriverConfig>,
+    settings: Settings,
+}
+
+impl Links {
+    /// Reads files and starts the broker, if there is to be one.
+    pub(super) async fn start(settings: &Settings) -> Result<Self, LinkError> {
+        let config = match &settings.mqtt.config_file {
+            None => None,
+            Some(path) => {
+                let yaml = read("mqtt.config_file", path)?;
+                let config = DriverConfig::read(&yaml).map_err(|source| LinkError::Config {
+                    path: path.clone(),
+                    source,
+                })?;
+                Some(config)
+            }
+        };
+        let mut links = Self {
+            broker: None,
+            own_password: None,
+            config,
+            settings: settings.clone(),
+        };
+        if let Some(listen) = settings.broker.listen {
+            links.start_broker(listen).await?;
+        }
+        Ok(links)
+    }
+
+    async fn start_broker(&mut self, listen: std::net::SocketAddr) -> Result<(), LinkError> {
+        let broker = &self.settings.broker;
+        let mut identities = Identities::default();
+        if let Some(path) = &broker.users_file {
+            let text = read("broker.users_file", path)?;
+            let users = users::read(&text).map_err(|source| LinkError::Users {
+                path: path.clone(),
+                source,
+            })?;
+            for user in users {
+                identities = user.add_to(identities)?;
+            }
+        }
+        if broker.allow_anonymous {
+            identities = identities.allow_anonymous(Principal::Everything);
+        }
+        if self.is_own_broker() {
+            let clusters = self.settings.clusters.iter();
+            let mut clients: Vec<_> = clusters
+                .map(|cluster| Principal::Agent(cluster.name.clone()))
+                .collect();
+            clients.push(Principal::Source(self.source()));
+            let password = format!("{:032x}", rand::random::<u128>());
+            let hash = hash_password(&password);
+            for principal in clients {
+                identities = identities.user(&own_user(&principal), &hash, principal)?;
+            }
+            self.own_password = Some(password);
+        }
+        let tls = broker.cert_file.as_ref().zip(broker.key_file.as_ref());
+        let settings = BrokerSettings {
+            listen,
+            tls: tls.map(|(certificate, key)| TlsFiles {
+                certificate: certificate.clone(),
+                key: key.clone(),
+                client_ca: broker.client_ca_file.clone(),
+            }),
+            identities,
+            access: Access {
+                dialect: self.dialect(None),
+            },
+            limits: Limits {
+                max_packet_size: broker.max_packet_bytes.get(),
+                max_connections: whole(broker.max_connections.get()),
+                max_sessions: whole(broker.max_sessions.get()),
+                max_queued_messages: whole(broker.max_queued_messages.get()),
+                ..Limits::default()
+            },
+        };
+        self.broker = Some(Broker::start(settings).await?);
+        Ok(())
+    }
+
+    /// Whether the clients of this process are at the broker of this process.
+    fn is_own_broker(&self) -> bool {
+        self.config.is_none() && self.settings.mqtt.broker.is_none()
+    }
+
+    /// The id of the hub among sources.
+    fn source(&self) -> String {
+        let named = self.settings.mqtt.source.clone();
+        let of_topics = || {
+            let topics = self.config.as_ref()?.topics.clone();
+            let dialect = Dialect::SdkGo(topics);
+            dialect.only_source().map(ToOwned::to_owned)
+        };
+        named
+            .or_else(of_topics)
+            .unwrap_or_else(|| SOURCE.to_owned())
+    }
+
+    /// Topics of this source, or of any.
+    fn dialect(&self, source: Option<&str>) -> Dialect {
+        if self.settings.mqtt.dialect == EventDialect::Enhancement {
+            return Dialect::Enhancement;
+        }
+        if let Some(config) = &self.config {
+            return Dialect::SdkGo(config.topics.clone());
+        }
+        let source = source.unwrap_or("+");
+        Dialect::SdkGo(Topics {
+            source_events: format!("sources/{source}/clusters/+/sourceevents"),
+            agent_events: format!("sources/{source}/clusters/+/agentevents"),
+            source_broadcast: Some(format!("sources/{source}/sourcebroadcast")),
+            agent_broadcast: Some("clusters/+/agentbroadcast".to_owned()),
+        })
+    }
+
+    const fn form(&self) -> Form {
+        match self.settings.mqtt.dialect {
+            EventDialect::SdkGo => Form::Bundles,
+            EventDialect::Enhancement => Form::Bundle,
+        }
+    }
+
+    const fn client_options(&self) -> ClientOptions {
+        ClientOptions {
+            resync_interval: Some(self.settings.mqtt.resync_interval),
+            most_in_flight: 64,
+        }
+    }
+
+    fn bus(&self, client_id: &str, principal: &Principal) -> Result<Arc<Mqtt>, LinkError> {
+        let mqtt = &self.settings.mqtt;
+        let options = if let Some(config) = &self.config {
+            config.options(client_id)
+        } else if let Some(broker) = &mqtt.broker {
+            let password = match &mqtt.password_file {
+                // Editors leave a line end.
+                Some(path) => Some(read("mqtt.password_file", path)?.trim_end().to_owned()),
+                None => None,
+            };
+            let identity = mqtt
+                .client_cert_file
+                .clone()
+                .zip(mqtt.client_key_file.clone())
+                .map(|(certificate, key)| (Pem::File(certificate), Pem::File(key)));
+            let ca = mqtt.ca_file.clone().map(Pem::File);
+            MqttOptions {
+                username: mqtt.username.clone(),
+                password,
+                tls: (ca.is_some() || identity.is_some()).then_some(Tls {
+                    ca,
+                    identity,
+                    check_interval: LOOK_AT_FILES,
+                }),
+                ..MqttOptions::new(broker.clone(), client_id)
+            }
+        } else {
+            let address = self.broker.as_ref().map(Broker::address);
+            MqttOptions {
+                password: self.own_password.clone(),
+                username: Some(own_user(principal)),
+                ..MqttOptions::new(
+                    address
+                        .map(|address| address.to_string())
+                        .unwrap_or_default(),
+                    client_id,
+                )
+            }
+        };
+        Ok(Arc::new(Mqtt::new(options)?))
+    }
+
+    /// The hub's works as a source, and its bus.
+    pub(super) fn source_of(&self, hub: Client) -> Result<(HubEvents, Arc<Mqtt>), LinkError> {
+        let source = self.source();
+        let client_id = self.settings.mqtt.client_id.clone();
+        let client_id = client_id.unwrap_or_else(|| format!("{source}-source"));
+        let bus = self.bus(&client_id, &Principal::Source(source.clone()))?;
+        let except = self.settings.mqtt.except_clusters.iter().cloned();
+        let events = SourceEvents {
+            dialect: self.dialect(Some(&source)),
+            source,
+            form: self.form(),
+            others: except.collect::<BTreeSet<_>>(),
+            options: self.client_options(),
+        };
+        Ok((HubEvents::new(events, hub)?, bus))
+    }
+
+    /// What gives the agent of a cluster its works.
+    pub(super) fn agent_of(&self, cluster: &str) -> Result<Driver, LinkError> {
+        let mqtt = &self.settings.mqtt;
+        // One name for several clients would have them throw each other out.
+        let single = self.settings.clusters.len() == 1;
+        let client_id = mqtt.client_id.clone().filter(|_| single);
+        let agent = client_id.unwrap_or_else(|| format!("{cluster}-work-agent"));
+        let bus = self.bus(&agent, &Principal::Agent(cluster.to_owned()))?;
+        let file = match &mqtt.data_dir {
+            None => None,
+            Some(dir) => {
+                std::fs::create_dir_all(dir).map_err(|source| LinkError::DataDir {
+                    path: dir.clone(),
+                    source,
+                })?;
+                Some(dir.join(format!("{cluster}.redb")))
+            }
+        };
+        let hub_id = match (&self.config, &mqtt.broker) {
+            (Some(config), _) => config.broker.clone(),
+            (None, Some(broker)) => broker.clone(),
+            (None, None) => LOOPBACK_HUB_ID.to_owned(),
+        };
+        Ok(Driver::Events {
+            agent: Box::new(AgentEvents {
+                cluster: cluster.to_owned(),
+                agent,
+                dialect: self.dialect(None),
+                form: self.form(),
+                file,
+                options: self.client_options(),
+            }),
+            bus,
+            hub_id,
+        })
+    }
+
+    /// Where the broker of this process listens.
+    pub(super) fn broker_address(&self) -> Option<std::net::SocketAddr> {
+        self.broker.as_ref().map(Broker::address)
+    }
+
+    pub(super) async fn stop(self) {
+        if let Some(broker) = self.broker {
+            broker.stop().await;
+        }
+    }
+}
+
+/// The name of one of this process's own clients at its own broker. No line of a file makes one: it
+/// has a space.
+fn own_user(principal: &Principal) -> String {
+    match principal {
+        Principal::Source(source) => format!("own source {source}"),
+        Principal::Agent(cluster) => format!("own agent {cluster}"),
+        Principal::Everything => "own".to_owned(),
+    }
+}
