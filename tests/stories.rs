@@ -37,6 +37,7 @@ mod stories {
     pub(crate) mod conformance;
     pub(crate) mod crds;
     pub(crate) mod demo;
+    pub(crate) mod events;
     pub(crate) mod kubectl;
     pub(crate) mod parts;
     pub(crate) mod reload;
@@ -53,6 +54,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::conformance::stories(),
         stories::crds::stories(),
         stories::demo::stories(),
+        stories::events::stories(),
         stories::kubectl::stories(),
         stories::parts::stories(),
         stories::reload::stories(),

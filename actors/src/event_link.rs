@@ -9,6 +9,9 @@ pub(crate) fn say(health: &StreamHealth, state: &ConnectionState) {
     match state {
         ConnectionState::Connecting => {}
         ConnectionState::Subscribed => health.alive(),
+        ConnectionState::Refused { reason, since } => {
+            health.failing(format_args!("{reason} (refused since {since})"));
+        }
         ConnectionState::Lost { reason, since } => {
             health.failing(format_args!("{reason} (lost at {since})"));
         }

@@ -152,6 +152,7 @@ impl Hub {
             io: Io::current(),
             registry: self.registry.clone(),
             health: self.health.clone(),
+            agents: None,
             settings: HubSettings::default(),
         }));
         eventually("the watch is alive", || async {

@@ -67,6 +67,7 @@ impl Hub {
             io: Io::current(),
             registry: registry.clone(),
             health: health.clone(),
+            agents: None,
             settings: HubSettings::default(),
         };
         let resolver = PlacementResolver::start(deps.clone());

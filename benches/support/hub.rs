@@ -49,6 +49,7 @@ impl Hub {
             io: Io::current(),
             registry: Registry::new(),
             health: Health::new(),
+            agents: None,
             settings: HubSettings::default(),
         };
         let actors = (

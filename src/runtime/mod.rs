@@ -232,13 +232,21 @@ impl Runtime {
         }
         if roles.hub() {
             let hub = hub::Hub::start(settings).await?;
+            let source = match &self.links {
+                Some(links) if settings.transport.driver == Driver::Mqtt => {
+                    Some(links.source_of(hub.client())?)
+                }
+                _ => None,
+            };
             let deps = HubDeps {
                 client: hub.client(),
+                agents: source.as_ref().map(|(events, _)| events.agents()),
                 io: io.clone(),
                 registry: self.registry.clone(),
                 health: self.health.clone(),
                 settings: HubSettings {
                     coalesce: settings.feedback.coalesce,
+                    away_after: settings.mqtt.away_after,
                     ..HubSettings::default()
                 },
             };
@@ -253,10 +261,7 @@ impl Runtime {
             }
             self.sets = Some(ReplicaSets::start(deps.clone()));
             self.finished = Some(FinishedWorks::start(deps.clone()));
-            if settings.transport.driver == Driver::Mqtt
-                && let Some(links) = &self.links
-            {
-                let (events, bus) = links.source_of(hub.client())?;
+            if let Some((events, bus)) = source {
                 self.source = Some(WorkSource::start(deps, events, bus));
             }
             self.hub = Some(hub);

@@ -64,6 +64,7 @@ const KEYS: &[(&str, Expect)] = &[
     ("mqtt.source", Expect::Text),
     ("mqtt.client_id", Expect::Text),
     ("mqtt.resync_interval", Expect::Duration { least: SECOND }),
+    ("mqtt.away_after", ANY_DURATION),
     ("mqtt.data_dir", Expect::Text),
     ("mqtt.except_clusters", Expect::Texts),
     ("broker.listen", Expect::Address),

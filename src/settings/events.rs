@@ -35,6 +35,9 @@ pub struct Mqtt {
     /// Time between two requests for what may have been missed.
     #[serde(deserialize_with = "duration::deserialize")]
     pub resync_interval: Duration,
+    /// How long an agent may be away before its cluster counts as unknown.
+    #[serde(deserialize_with = "duration::deserialize")]
+    pub away_after: Duration,
     /// Where agents keep their works.
     pub data_dir: Option<PathBuf>,
     /// Clusters that nothing is sent to.

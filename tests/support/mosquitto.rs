@@ -25,6 +25,8 @@ pub(crate) struct MosquittoConf {
 pub(crate) struct Mosquitto {
     process: Process,
     port: u16,
+    program: PathBuf,
+    dir: PathBuf,
     publisher: PathBuf,
     subscriber: PathBuf,
 }
@@ -56,21 +58,38 @@ impl Mosquitto {
             async move {
                 let conf_file = dir.join("mosquitto.conf");
                 std::fs::write(&conf_file, lines.join("\n") + "\n")?;
-                let args: [OsString; 2] = ["-c".into(), conf_file.into()];
-                let listens =
-                    || async move { Ok(TcpStream::connect(("127.0.0.1", port)).await.map(drop)?) };
-                let log = dir.join("mosquitto.log");
-                let (process, ()) =
-                    Process::start("mosquitto", program, &args, &log, listens).await?;
                 Ok(Self {
-                    process,
+                    process: Self::process(program, dir, port).await?,
                     port,
+                    program: program.to_owned(),
+                    dir: dir.to_owned(),
                     publisher: parts.path(Part::MosquittoPub)?.to_owned(),
                     subscriber: parts.path(Part::MosquittoSub)?.to_owned(),
                 })
             }
         })
         .await
+    }
+
+    async fn process(program: &Path, dir: &Path, port: u16) -> Result<Process> {
+        let args: [OsString; 2] = ["-c".into(), dir.join("mosquitto.conf").into()];
+        let listens =
+            || async move { Ok(TcpStream::connect(("127.0.0.1", port)).await.map(drop)?) };
+        let log = dir.join("mosquitto.log");
+        let (process, ()) = Process::start("mosquitto", program, &args, &log, listens).await?;
+        Ok(process)
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Kills it as a power cut would, and starts it again where it was.
+    pub(crate) async fn kill_and_start(self) -> Result<Self> {
+        self.process.kill().await?;
+        let process = Self::process(&self.program, &self.dir, self.port).await?;
+        Ok(Self { process, ..self })
     }
 
     /// Writes the password file, or none when there are no users.

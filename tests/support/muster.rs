@@ -36,6 +36,22 @@ impl Muster {
         config: &str,
         flags: &[OsString],
     ) -> Result<Self> {
+        let ready = |code: u16, body: &str| code == 200 || only_away(body);
+        Self::start_until(dir, role, config, flags, ready).await
+    }
+
+    /// [`Self::start`] of one that will not be ready: waits until it answers at all.
+    pub(crate) async fn start_unready(dir: &Path, role: &str, config: &str) -> Result<Self> {
+        Self::start_until(dir, role, config, &[], |_, _| true).await
+    }
+
+    async fn start_until(
+        dir: &Path,
+        role: &str,
+        config: &str,
+        flags: &[OsString],
+        ready: impl Fn(u16, &str) -> bool + Copy,
+    ) -> Result<Self> {
         std::fs::create_dir_all(dir)?;
         on_free_ports(|[hub, telemetry]| {
             let config = format!(
@@ -50,7 +66,7 @@ impl Muster {
                 let log = dir.join("muster.log");
                 let is_ready = || async move {
                     let (code, body) = get(telemetry, "/readyz").await?;
-                    ensure!(code == 200 || only_away(&body), "not ready: {body}");
+                    ensure!(ready(code, &body), "not ready: {body}");
                     Ok(())
                 };
                 let (process, ()) =

@@ -90,6 +90,11 @@ impl World {
         })
     }
 
+    /// A mosquitto for this story alone.
+    pub(crate) async fn mosquitto(&self, conf: MosquittoConf) -> Result<Mosquitto> {
+        self.servers.mosquitto(conf).await
+    }
+
     async fn cluster(&self, shared: &SharedCluster) -> Result<Cluster> {
         let servers = &self.servers;
         Ok(match self.backend {

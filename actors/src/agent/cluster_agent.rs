@@ -350,7 +350,9 @@ impl StreamHandler<ConnectionState> for ClusterAgent {
         }
         let heard = match state {
             ConnectionState::Subscribed => Heard::Since(Timestamp::now()),
-            ConnectionState::Connecting | ConnectionState::Lost { .. } => Heard::Not,
+            ConnectionState::Connecting
+            | ConnectionState::Refused { .. }
+            | ConnectionState::Lost { .. } => Heard::Not,
         };
         self.env.set_heard(heard);
         self.wake_evictions();

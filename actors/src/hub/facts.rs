@@ -1,8 +1,10 @@
 //! What the router and the aggregators say to each other.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use actix::Message;
+use jiff::Timestamp;
 use muster_core::replicaset::{PlacementFacts, WorkFacts, WorkKey};
 
 use super::views::{ObjectName, SetView};
@@ -17,6 +19,8 @@ pub(super) enum Fact {
     Placement(String, Option<Arc<PlacementFacts>>),
     /// One of its works; `None` when it is gone.
     Work(WorkKey, Option<Box<WorkFacts>>),
+    /// Clusters whose agents are away, and since when.
+    Away(Arc<BTreeMap<String, Timestamp>>),
     /// Everything that exists has been told: from now on absence means something.
     Complete,
 }
@@ -27,6 +31,7 @@ pub(super) enum About {
     Set,
     Placement(String),
     Work(WorkKey),
+    Away,
     Complete,
 }
 
@@ -36,6 +41,7 @@ impl Fact {
             Self::Set(_) => About::Set,
             Self::Placement(name, _) => About::Placement(name.clone()),
             Self::Work(key, _) => About::Work(key.clone()),
+            Self::Away(_) => About::Away,
             Self::Complete => About::Complete,
         }
     }

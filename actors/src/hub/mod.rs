@@ -19,8 +19,12 @@ mod views;
 mod work_source;
 mod work_writes;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
+
+use muster_workclient::events::AgentPresence;
+use tokio::sync::watch;
 
 pub use finished_works::FinishedWorks;
 pub use placement_resolver::{PlacementResolver, register_cluster};
@@ -41,9 +45,14 @@ pub struct HubDeps {
     pub registry: Registry,
     /// Where their watches report.
     pub health: Health,
+    /// Which agents are connected, as far as they say; `None` where works do not travel as events.
+    pub agents: Option<watch::Receiver<Agents>>,
     /// What can be tuned.
     pub settings: HubSettings,
 }
+
+/// Whether agents are connected, by cluster.
+pub type Agents = BTreeMap<String, AgentPresence>;
 
 impl fmt::Debug for HubDeps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,6 +67,8 @@ impl fmt::Debug for HubDeps {
 pub struct HubSettings {
     /// Status changes of a replica set that come closer together than this are written as one.
     pub coalesce: Duration,
+    /// How long an agent may be away before its cluster counts as unknown.
+    pub away_after: Duration,
     /// How often running counters are compared with a recount.
     pub self_check: Duration,
 }
@@ -66,6 +77,7 @@ impl Default for HubSettings {
     fn default() -> Self {
         Self {
             coalesce: Duration::from_millis(20),
+            away_after: Duration::from_secs(30),
             self_check: Duration::from_secs(600),
         }
     }

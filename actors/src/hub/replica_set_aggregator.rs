@@ -531,6 +531,7 @@ impl Handler<Fact> for ReplicaSetAggregator {
             Fact::Set(view) => self.set_changed(view),
             Fact::Placement(name, facts) => self.set.set_placement(&name, facts),
             Fact::Work(key, facts) => self.work_changed(key, facts.map(|facts| *facts)),
+            Fact::Away(away) => self.set.set_away(away),
             Fact::Complete => self.told = true,
         }
         self.status_writes.due = true;

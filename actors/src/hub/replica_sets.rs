@@ -4,7 +4,7 @@
 //! `tell`; what a busy aggregator refuses is kept, newest per object, and offered again. After a
 //! restart the watches list again, which feeds every aggregator anew; aggregators survive it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,17 +15,19 @@ use actix::{
 };
 use futures::StreamExt;
 use futures::future::join_all;
+use jiff::Timestamp;
 use kube::Api;
 use kube::runtime::watcher;
 use muster_api::constants as names;
 use muster_api::placement::{Placement, PlacementDecision};
 use muster_core::replicaset::{PlacementFacts, WorkFacts, WorkKey, owner_label};
 use serde::Serialize;
+use tokio_stream::wrappers::WatchStream;
 use tracing::info;
 
 use super::facts::{About, Fact, TellAgain};
 use super::views::{ObjectName, OwnedWork, SetView, WorkReducer, WorkView};
-use super::{HubDeps, ReplicaSetAggregator};
+use super::{Agents, HubDeps, ReplicaSetAggregator};
 use crate::supervision::{Outbox, Snapshot, Stop, stop};
 use crate::watching::{Seen, watch};
 
@@ -149,6 +151,8 @@ pub struct ReplicaSets {
     known_placements: Known<ObjectName>,
     known_decisions: Known<ObjectName>,
     known_works: Known<WorkKey>,
+    /// Clusters whose agents are away, and since when.
+    away: Arc<BTreeMap<String, Timestamp>>,
     held: Outbox<(ObjectName, About), Fact>,
     /// Aggregators that have not been told [`Fact::Complete`].
     incomplete: HashSet<ObjectName>,
@@ -177,6 +181,7 @@ impl ReplicaSets {
             known_placements: Known::default(),
             known_decisions: Known::default(),
             known_works: Known::default(),
+            away: Arc::default(),
             held: Outbox::default(),
             incomplete: HashSet::new(),
             stopping: false,
@@ -257,7 +262,41 @@ impl ReplicaSets {
         for (key, facts) in self.unowned.remove(&label).unwrap_or_default() {
             self.tell(set, Fact::Work(key, Some(Box::new(facts))));
         }
+        if !self.away.is_empty() {
+            self.tell(set, Fact::Away(Arc::clone(&self.away)));
+        }
         self.incomplete.insert(set.clone());
+    }
+
+    /// Agents have come or gone, or one has been away for long enough to count.
+    fn agents_changed(&mut self, ctx: &mut Context<Self>) {
+        let Some(agents) = &self.deps.agents else {
+            return;
+        };
+        let (now, grace) = (Timestamp::now(), self.deps.settings.away_after);
+        let mut next: Option<Duration> = None;
+        let mut away = BTreeMap::new();
+        for (cluster, agent) in agents.borrow().iter().filter(|(_, agent)| !agent.connected) {
+            let gone_for = Duration::try_from(now.duration_since(agent.since)).unwrap_or_default();
+            match grace.checked_sub(gone_for) {
+                Some(left) if !left.is_zero() => {
+                    next = Some(next.map_or(left, |next| next.min(left)));
+                }
+                _ => {
+                    away.insert(cluster.clone(), agent.since);
+                }
+            }
+        }
+        if let Some(next) = next {
+            ctx.run_later(next, Self::agents_changed);
+        }
+        if away != *self.away {
+            self.away = Arc::new(away);
+            let sets: Vec<_> = self.sets.keys().cloned().collect();
+            for set in sets {
+                self.tell(&set, Fact::Away(Arc::clone(&self.away)));
+            }
+        }
     }
 
     fn tell_placement_to(&mut self, set: &ObjectName, name: String) {
@@ -440,6 +479,9 @@ impl Actor for ReplicaSets {
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(MAILBOX);
         self.open_watches(ctx);
+        if let Some(agents) = self.deps.agents.clone() {
+            ctx.add_stream(WatchStream::new(agents));
+        }
         ctx.run_interval(RETRY_TELL, |router, _| {
             if !router.held.is_empty() {
                 let sets = &router.sets;
@@ -513,6 +555,16 @@ impl StreamHandler<Event> for ReplicaSets {
     }
 
     /// The streams end only with the runtime; the default would stop this actor.
+    fn finished(&mut self, _: &mut Self::Context) {}
+}
+
+impl StreamHandler<Agents> for ReplicaSets {
+    fn handle(&mut self, _: Agents, ctx: &mut Self::Context) {
+        if !self.stopping {
+            self.agents_changed(ctx);
+        }
+    }
+
     fn finished(&mut self, _: &mut Self::Context) {}
 }
 

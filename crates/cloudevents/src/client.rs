@@ -55,6 +55,14 @@ pub enum ConnectionState {
     Connecting,
     /// It does.
     Subscribed,
+    /// It is subscribed, and may not ask for what it has missed: most likely it is taken for
+    /// somebody else. Brokers that refuse no subscription show that by this alone.
+    Refused {
+        /// Why.
+        reason: String,
+        /// Since when.
+        since: Timestamp,
+    },
     /// It does not any more.
     Lost {
         /// Why.

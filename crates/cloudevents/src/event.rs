@@ -30,6 +30,10 @@ pub mod extension {
     pub const METADATA: &str = "metadata";
     /// What ties log lines together, as JSON.
     pub const LOG_TRACING: &str = "logtracing";
+    /// The trace that the event is part of, in the form of W3C Trace Context.
+    pub const TRACE_PARENT: &str = "traceparent";
+    /// What vendors add to that.
+    pub const TRACE_STATE: &str = "tracestate";
 }
 
 /// The content type of data, where there is some.

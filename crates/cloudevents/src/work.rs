@@ -20,11 +20,18 @@ pub use hash::status_hash;
 
 use crate::event::extension::{
     CLUSTER_NAME, DELETION_TIMESTAMP, LOG_TRACING, METADATA, ORIGINAL_SOURCE, RESOURCE_ID,
-    RESOURCE_VERSION, SEQUENCE_ID, STATUS_HASH,
+    RESOURCE_VERSION, SEQUENCE_ID, STATUS_HASH, TRACE_PARENT, TRACE_STATE,
 };
 use crate::protocol::Codec;
 use crate::resync::{Resource, ResourceVersion};
 use crate::{Action, DataType, Event, EventType, ExtensionError, Stamp, SubResource, TypeError};
+
+/// Annotations of a work with the trace that it is part of, and the extensions that carry them in
+/// its events, both ways.
+const TRACE: [(&str, &str); 2] = [
+    ("muster.dev/traceparent", TRACE_PARENT),
+    ("muster.dev/tracestate", TRACE_STATE),
+];
 
 const GROUP: &str = "io.open-cluster-management.works";
 const VERSION: &str = "v1alpha1";
@@ -263,6 +270,7 @@ pub fn encode_spec(
         .with(RESOURCE_ID, work.uid())
         .with(RESOURCE_VERSION, work.version().to_string())
         .with(CLUSTER_NAME, namespace_of(work));
+    event = traced(event, work);
     if form == Form::Bundles {
         event = event
             .with(ORIGINAL_SOURCE, "")
@@ -336,6 +344,11 @@ pub fn decode_spec(event: &Event) -> Result<ManifestWork, CodecError> {
     let annotations = meta.annotations.get_or_insert_default();
     annotations.insert(DATA_TYPE_ANNOTATION.to_owned(), data_type.to_string());
     annotations.extend(tracing_of(event)?);
+    for (annotation, extension) in TRACE {
+        if let Some(value) = event.get(extension) {
+            annotations.insert(annotation.to_owned(), value.to_owned());
+        }
+    }
     let spec = if let Some(time) = deleted {
         meta.deletion_timestamp = Some(metadata::time(time));
         // So that the agent cleans up, whatever the source has put there.
@@ -376,6 +389,7 @@ pub fn encode_status(
         .with(RESOURCE_VERSION, work.version().to_string())
         .with(CLUSTER_NAME, namespace_of(work))
         .with(ORIGINAL_SOURCE, source);
+    event = traced(event, work);
     if form == Form::Bundles {
         event = event
             .with(SEQUENCE_ID, sequence_id)
@@ -434,6 +448,19 @@ fn form_of(event: &Event, half: SubResource) -> Result<(Form, DataType), CodecEr
         return Err(CodecError::SubResource(sub_resource));
     }
     Ok((Form::of(&data_type)?, data_type))
+}
+
+/// With the trace that the work is part of.
+fn traced(event: Event, work: &ManifestWork) -> Event {
+    let annotations = work.metadata.annotations.as_ref();
+    TRACE
+        .into_iter()
+        .fold(event, |event, (annotation, extension)| {
+            match annotations.and_then(|annotations| annotations.get(annotation)) {
+                Some(value) => event.with(extension, &**value),
+                None => event,
+            }
+        })
 }
 
 /// The annotations that tie log lines together, as JSON.

@@ -584,6 +584,9 @@ async fn what_a_broker_does_not_take_stops_nothing_else() {
     client.created("small");
     assert_eq!(wire.spec(&edge("edge-a")).await.uid, "small");
     assert_eq!(bus.refusals.load(Ordering::SeqCst), 0);
+    let mut state = client.state();
+    let subscribed = |state: &ConnectionState| *state == ConnectionState::Subscribed;
+    state.wait_for(subscribed).await.unwrap();
     let mut changes = client.state();
     assert_eq!(*changes.borrow_and_update(), ConnectionState::Subscribed);
     // One that is smaller can be sent.
@@ -646,4 +649,22 @@ async fn what_is_to_be_forgotten_is_forgotten() {
         "one",
         "and two is not news"
     );
+}
+
+/// A client that may subscribe and may not ask says so, until it may.
+#[tokio::test(start_paused = true)]
+async fn who_may_not_ask_says_so() {
+    let bus = Picky {
+        inner: Loopback::new(),
+        refusals: Arc::new(AtomicUsize::new(4)),
+    };
+    let client = source("hub", &store());
+    let _subscription = client.subscribe(&bus);
+    let mut state = client.state();
+    let refused = |state: &ConnectionState| matches!(state, ConnectionState::Refused { .. });
+    let refused = format!("{:?}", *state.wait_for(refused).await.unwrap());
+    assert!(refused.contains("quota exceeded"), "{refused}");
+    let subscribed = |state: &ConnectionState| *state == ConnectionState::Subscribed;
+    state.wait_for(subscribed).await.unwrap();
+    assert_eq!(bus.refusals.load(Ordering::SeqCst), 0);
 }

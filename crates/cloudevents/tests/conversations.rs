@@ -340,3 +340,23 @@ fn what_an_agent_has_said_before_is_older_than_what_it_says_next() {
         Ok(true)
     );
 }
+
+/// A work with a trace has it in its events, both ways and in both dialects' forms.
+#[test]
+fn a_trace_goes_along() {
+    let mut work = work_of_source("spec-create.json");
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let annotations = work.metadata.annotations.get_or_insert_default();
+    annotations.insert("muster.dev/traceparent".to_owned(), trace.to_owned());
+    for form in [Form::Bundles, Form::Bundle] {
+        let codec = WorkCodec(form);
+        let stamp = muster_cloudevents::Stamp::now;
+        let event = codec.encode_spec(stamp(), "hub-one", Action::CreateRequest, &work);
+        let event = event.unwrap();
+        assert_eq!(event.get(extension::TRACE_PARENT), Some(trace));
+        assert_eq!(event.get(extension::TRACE_STATE), None);
+        let arrived = codec.decode_spec(&event).unwrap();
+        let event = codec.encode_status(stamp(), "a", Action::UpdateRequest, "1", &arrived);
+        assert_eq!(event.unwrap().get(extension::TRACE_PARENT), Some(trace));
+    }
+}

@@ -243,14 +243,32 @@ impl<S: Side> Core<S> {
                 Ok(()) => {
                     greeted = session;
                     pauses = self::pauses();
+                    self.refused(None);
                 }
                 Err(error) => {
                     let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
                     warn!(error, ?pause, "not asked for what may have been missed");
                     due = Some(after(pause));
+                    self.refused(Some(error));
                 }
             }
         }
+    }
+
+    /// Whether the broker lets this client ask, as far as it is connected.
+    fn refused(&self, why: Option<String>) {
+        self.state.send_if_modified(|state| match (&*state, why) {
+            (ConnectionState::Subscribed, Some(reason)) => {
+                let since = Timestamp::now();
+                *state = ConnectionState::Refused { reason, since };
+                true
+            }
+            (ConnectionState::Refused { .. }, None) => {
+                *state = ConnectionState::Subscribed;
+                true
+            }
+            _ => false,
+        });
     }
 
     async fn ask_now(&self, greet: bool) -> Result<(), String> {

@@ -21,6 +21,7 @@ pub use naming::{MAX_LABEL_VALUE, MAX_WORK_NAME, owner_label, placement_label, w
 pub use status::{ConditionDraft, StatusDraft, SummaryDraft};
 pub use sums::{FeedbackSums, Report, ResourceKey, ResourceSum, Value, ValueSum};
 
+use jiff::Timestamp;
 use muster_api::constants as names;
 
 use crate::rollout::{ClusterState, Truth, WorkConditions, cluster_state};
@@ -197,6 +198,8 @@ pub struct ReplicaSet {
     placements: BTreeMap<String, Placement>,
     works: HashMap<WorkKey, Work>,
     sums: FeedbackSums,
+    /// Clusters whose agents are away, and since when.
+    away: Arc<BTreeMap<String, Timestamp>>,
     /// Clusters whose wanted and existing works may differ, per placement name. The empty name
     /// stands for works of placements that are not referenced.
     dirty: BTreeSet<(String, String)>,
@@ -213,8 +216,14 @@ impl ReplicaSet {
             placements: BTreeMap::new(),
             works: HashMap::new(),
             sums: FeedbackSums::default(),
+            away: Arc::default(),
             dirty: BTreeSet::new(),
         }
+    }
+
+    /// Which agents are away, and since when: nobody knows how their clusters are now.
+    pub fn set_away(&mut self, away: Arc<BTreeMap<String, Timestamp>>) {
+        self.away = away;
     }
 
     /// The set changed: every work is compared again.
@@ -585,6 +594,7 @@ impl ReplicaSet {
         for (key, work) in &self.works {
             fresh.set_work(key.clone(), work.facts.clone());
         }
+        fresh.set_away(Arc::clone(&self.away));
         fresh.status()
     }
 }

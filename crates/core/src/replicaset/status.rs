@@ -6,6 +6,7 @@
 use super::{ReplicaSet, ResourceSum, Share};
 use std::fmt::Write as _;
 
+use jiff::Timestamp;
 use muster_api::constants as names;
 use muster_api::replicaset::ReplicaSetPhase;
 
@@ -106,6 +107,7 @@ impl ReplicaSet {
             summary,
             selected,
             missing,
+            unknown: self.unknown(),
         };
         StatusDraft {
             generation: self
@@ -129,6 +131,31 @@ struct Verdict<'a> {
     /// Sum of the placements' own numbers of selected clusters.
     selected: u32,
     missing: Vec<&'a str>,
+    unknown: Unknown<'a>,
+}
+
+/// Clusters with works whose agents are away.
+#[derive(Default)]
+struct Unknown<'a> {
+    number: usize,
+    /// The one that has been away longest, and since when.
+    longest: Option<(Timestamp, &'a str)>,
+}
+
+impl ReplicaSet {
+    /// Costs O(agents that are away).
+    fn unknown(&self) -> Unknown<'_> {
+        let has_work = |cluster: &str| {
+            let mut placements = self.placements.values();
+            placements.any(|placement| placement.works.contains_key(cluster))
+        };
+        let away = self.away.iter().filter(|(cluster, _)| has_work(cluster));
+        let away = away.map(|(cluster, since)| (*since, cluster.as_str()));
+        away.fold(Unknown::default(), |unknown, one| Unknown {
+            number: unknown.number + 1,
+            longest: Some(unknown.longest.map_or(one, |longest| longest.min(one))),
+        })
+    }
 }
 
 impl Verdict<'_> {
@@ -149,6 +176,7 @@ impl Verdict<'_> {
             && self.rolled_out()
             && self.summary.available == self.summary.desired_total
             && self.summary.degraded == 0
+            && self.unknown.number == 0
     }
 
     /// Why there is nothing to roll out to, if so: reason and text.
@@ -175,6 +203,22 @@ impl Verdict<'_> {
         let mut text = format!("ManifestWorks available in {available}/{desired_total} clusters");
         if degraded > 0 {
             let _ = write!(text, ", {degraded} degraded"); // a String never fails
+        }
+        if let Unknown {
+            number,
+            longest: Some((since, cluster)),
+        } = &self.unknown
+        {
+            // Since when, and not for how long: the text stays the same while it does.
+            let since = since.strftime("%Y-%m-%dT%H:%M:%SZ");
+            let others = match number - 1 {
+                0 => String::new(),
+                others => format!(" and {others} more"),
+            };
+            let _ = write!(
+                text,
+                ", unknown in {number}: the agent of {cluster}{others} is away since {since}"
+            );
         }
         text
     }

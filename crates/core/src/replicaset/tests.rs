@@ -319,6 +319,41 @@ fn no_cluster_and_no_placement_are_told_plainly_and_never_read_as_success() {
 }
 
 #[test]
+fn a_cluster_whose_agent_is_away_is_unknown_and_says_since_when() {
+    let mut set = set(&["c1", "c2", "c3"]);
+    for cluster in ["c1", "c2", "c3"] {
+        set.set_work(key(cluster), work(NEW, "AVp"));
+    }
+    assert_eq!(set.status().phase, Some(ReplicaSetPhase::Ready));
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let away = |clusters: &[(&str, i64)]| {
+        let away = clusters.iter();
+        Arc::new(
+            away.map(|(cluster, since)| ((*cluster).to_owned(), at(*since)))
+                .collect(),
+        )
+    };
+    set.set_away(away(&[("c2", 90), ("elsewhere", 5)]));
+    let status = set.status();
+    let text = "ManifestWorks available in 3/3 clusters, unknown in 1: the agent of c2 is away since \
+                1970-01-01T00:01:30Z";
+    assert_eq!(status.message, text);
+    assert_eq!(status.phase, Some(ReplicaSetPhase::Progressing));
+    let ready = &status.conditions[4];
+    assert_eq!(
+        (ready.status, ready.reason),
+        (false, "NotAllClustersAvailable")
+    );
+    assert_eq!(set.recount(), status);
+    set.set_away(away(&[("c2", 90), ("c3", 60)]));
+    let message = set.status().message;
+    let text = "unknown in 2: the agent of c3 and 1 more is away since 1970-01-01T00:01:00Z";
+    assert!(message.ends_with(text), "{message}");
+    set.set_away(away(&[("elsewhere", 5)]));
+    assert_eq!(set.status().phase, Some(ReplicaSetPhase::Ready));
+}
+
+#[test]
 fn works_stay_and_count_while_their_placement_is_missing() {
     let mut set = set(&["c1"]);
     set.set_work(key("c1"), work(NEW, "AVp"));
