@@ -155,14 +155,7 @@ async fn step(env: &Env, name: &str) -> Result<Next, ApiError> {
     if record.metadata.deletion_timestamp.is_none() {
         let began = applied_work::eviction_start(&record);
         let now = Timestamp::now();
-        let began = match env.heard() {
-            Heard::Always => began,
-            // Nobody knows what the hub has.
-            Heard::Not => return Ok(Next::Stays),
-            // What came before the link tells nothing of what it would have brought since.
-            Heard::Since(since) => began.map(|began| began.max(since)),
-        };
-        match plan(began, env.settings().eviction_grace, now) {
+        match plan_heard(env.heard(), began, env.settings().eviction_grace, now) {
             Plan::Clear => {
                 applied_work::set_eviction_start(&env.spoke, &record, None).await?;
                 return Ok(Next::Stays);
@@ -202,6 +195,16 @@ enum Plan {
     Evict,
     Clear,
     Stays,
+}
+
+fn plan_heard(heard: Heard, began: Option<Timestamp>, grace: Duration, now: Timestamp) -> Plan {
+    match heard {
+        Heard::Always => plan(began, grace, now),
+        // Nobody knows what the hub has.
+        Heard::Not => Plan::Stays,
+        // What came before the link tells nothing of what it would have brought since.
+        Heard::Since(since) => plan(began.map(|began| began.max(since)), grace, now),
+    }
 }
 
 fn plan(began: Option<Timestamp>, grace: Duration, now: Timestamp) -> Plan {
@@ -297,6 +300,20 @@ mod tests {
         );
         assert_eq!(plan(Some(began), grace, after(601)), Plan::Evict);
         assert_eq!(plan(Some(began), grace, after(100_000)), Plan::Evict);
+    }
+
+    #[test]
+    fn over_a_bus_the_grace_period_begins_anew_with_each_link() {
+        let grace = Duration::from_secs(600);
+        let began: Timestamp = "2026-01-01T10:00:00Z".parse().unwrap();
+        let after = |seconds: i64| began + SignedDuration::from_secs(seconds);
+        let at = |heard, seconds| plan_heard(heard, Some(began), grace, after(seconds));
+        assert_eq!(at(Heard::Always, 700), Plan::Evict);
+        assert_eq!(at(Heard::Not, 100_000), Plan::Stays);
+        let left = Duration::from_secs(501);
+        assert_eq!(at(Heard::Since(after(600)), 700), Plan::Wait(left));
+        assert_eq!(at(Heard::Since(after(600)), 1_201), Plan::Evict);
+        assert_eq!(at(Heard::Since(after(-50)), 601), Plan::Evict);
     }
 
     #[test]

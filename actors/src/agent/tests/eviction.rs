@@ -102,6 +102,44 @@ async fn a_record_without_a_work_goes_after_the_grace_period() {
     world.end().await;
 }
 
+/// An agent that hears nothing of works does not take them for gone, however long that lasts; nor at
+/// once when it hears again: what its sources have is still to come.
+#[actix::test]
+async fn without_a_link_nothing_is_evicted() {
+    let (link, state) = watch::channel(ConnectionState::Connecting);
+    let world = World::linked(|settings| settings.eviction_grace = GRACE, state).await;
+    let record = record_of(HUB_ID, &hub_hash(HUB_ID), "fakework");
+    leave_behind(&world, &record, "cm1").await;
+    let target = record_target(name(&record));
+    age(&world, &record, GRACE * 10).await;
+    world.polls(2).await;
+    assert!(world.get(target).await.is_some());
+    let not_ready = world.deps.health.not_ready();
+    assert_eq!(not_ready, ["cluster1 events: not synced yet"]);
+
+    let lost = ConnectionState::Lost {
+        reason: "connection refused".to_owned(),
+        since: Timestamp::UNIX_EPOCH,
+    };
+    link.send_replace(lost.clone());
+    world.polls(2).await;
+    assert!(world.get(target).await.is_some());
+    let not_ready = world.deps.health.not_ready();
+    assert!(
+        not_ready[0].contains("connection refused (lost at 1970"),
+        "{not_ready:?}"
+    );
+
+    link.send_replace(ConnectionState::Subscribed);
+    world.polls(2).await;
+    assert!(
+        world.get(target).await.is_some(),
+        "its grace period begins now"
+    );
+    assert_eq!(world.deps.health.not_ready(), [""; 0]);
+    world.end().await;
+}
+
 #[actix::test]
 async fn an_eviction_waits_for_objects_that_are_held() {
     let world = world().await;

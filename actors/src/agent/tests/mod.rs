@@ -83,8 +83,10 @@ use muster_api::work::{
 };
 use muster_apiserver::{ApiServer, Authorization, Storage};
 use muster_core::applied_work::{applied_work_name, hub_hash};
+use muster_workclient::events::ConnectionState;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use self::tap::Tap;
 use super::spoke::{Spoke, Target};
@@ -119,7 +121,15 @@ impl World {
     }
 
     async fn with(adjust: impl FnOnce(&mut AgentSettings)) -> Self {
-        Self::build(adjust, muster_api::crds::hub()).await
+        Self::build(adjust, muster_api::crds::hub(), None).await
+    }
+
+    /// With works that come over a bus, as far as the agent can tell.
+    async fn linked(
+        adjust: impl FnOnce(&mut AgentSettings),
+        link: watch::Receiver<ConnectionState>,
+    ) -> Self {
+        Self::build(adjust, muster_api::crds::hub(), Some(link)).await
     }
 
     /// With a hub that stores any work: what a broken transport, or an older CRD, lets through.
@@ -132,12 +142,13 @@ impl World {
                 }}"#,
             );
         }
-        Self::build(|_| {}, crds).await
+        Self::build(|_| {}, crds, None).await
     }
 
     async fn build(
         adjust: impl FnOnce(&mut AgentSettings),
         hub_crds: Vec<CustomResourceDefinition>,
+        hub_link: Option<watch::Receiver<ConnectionState>>,
     ) -> Self {
         tokio::time::pause();
         let hub = server(hub_crds).await;
@@ -151,7 +162,7 @@ impl World {
         let deps = AgentDeps {
             cluster: CLUSTER.to_owned(),
             hub: hub_tap.client(),
-            hub_link: None,
+            hub_link,
             hub_id: HUB_ID.to_owned(),
             agent_id: None,
             spoke: spoke_tap.client(),
