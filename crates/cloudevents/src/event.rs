@@ -30,6 +30,10 @@ pub mod extension {
     pub const METADATA: &str = "metadata";
     /// What ties log lines together, as JSON.
     pub const LOG_TRACING: &str = "logtracing";
+    /// Ties the parts of a request for specs together that is too long for a message.
+    pub const RESYNC_ID: &str = "resyncid";
+    /// Which part it is, of how many, as in `1/3`.
+    pub const RESYNC_PART: &str = "resyncpart";
     /// The trace that the event is part of, in the form of W3C Trace Context.
     pub const TRACE_PARENT: &str = "traceparent";
     /// What vendors add to that.

@@ -209,9 +209,121 @@ pub fn split_hashes(asked: StatusHashes, most_bytes: usize) -> Vec<StatusHashes>
     parts
 }
 
+/// Splits a request for specs into parts whose data has at most so many bytes, a single entry apart.
+/// An empty list stays one part.
+///
+/// Unlike those of [`split_hashes`], parts mean nothing by themselves: what a list leaves out counts
+/// as not there. They are put together by [`Parts`]; a source that does not know of parts answers
+/// each with all that the others list, which is much, and right.
+pub fn split_versions(own: &ResourceVersions, most_bytes: usize) -> Vec<ResourceVersions> {
+    /// `{"resourceID":"","resourceVersion":},` and the digits of a version.
+    const AROUND: usize = 38 + 19;
+    let mut parts = vec![ResourceVersions::default()];
+    let mut bytes = 0;
+    for entry in &own.versions {
+        let more = AROUND + entry.id.len();
+        let is_full = parts.last().is_some_and(|part| !part.versions.is_empty());
+        if is_full && bytes + more > most_bytes {
+            parts.push(ResourceVersions::default());
+            bytes = 0;
+        }
+        bytes += more;
+        if let Some(part) = parts.last_mut() {
+            part.versions.push(entry.clone());
+        }
+    }
+    parts
+}
+
+/// Parts of the requests of agents that have not all come yet; one request for each cluster.
+#[derive(Debug, Default)]
+pub struct Parts(BTreeMap<String, Collected>);
+
+#[derive(Debug)]
+struct Collected {
+    id: String,
+    parts: Vec<Option<ResourceVersions>>,
+}
+
+/// More parts than any request has: what says so is no request of ours.
+const MOST_PARTS: usize = 1_000;
+
+impl Parts {
+    /// A part has come, such as `1/3`. Gives the whole request when all have.
+    ///
+    /// # Errors
+    ///
+    /// It is no part; the text says what was expected.
+    pub fn add(
+        &mut self,
+        cluster: &str,
+        id: &str,
+        part: &str,
+        versions: ResourceVersions,
+    ) -> Result<Option<ResourceVersions>, &'static str> {
+        let numbers = part.split_once('/');
+        let numbers = numbers.and_then(|(at, of)| {
+            let (at, of) = (at.parse::<usize>().ok()?, of.parse::<usize>().ok()?);
+            (1..=of).contains(&at).then_some((at, of))
+        });
+        let (at, of) = numbers
+            .filter(|(_, of)| *of <= MOST_PARTS)
+            .ok_or("a part such as 1/3")?;
+        let fresh = || Collected {
+            id: id.to_owned(),
+            parts: vec![None; of],
+        };
+        let collected = self.0.entry(cluster.to_owned()).or_insert_with(fresh);
+        // A newer request: what is left of another will never come.
+        if collected.id != id || collected.parts.len() != of {
+            *collected = fresh();
+        }
+        collected.parts[at - 1] = Some(versions);
+        if collected.parts.iter().any(Option::is_none) {
+            return Ok(None);
+        }
+        let collected = self.0.remove(cluster);
+        let parts = collected.into_iter().flat_map(|collected| collected.parts);
+        let versions = parts.flatten().flat_map(|part| part.versions).collect();
+        Ok(Some(ResourceVersions { versions }))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_request_is_put_together_from_its_parts() {
+        let ids: Vec<_> = (0..5_000).map(|at| format!("{at:036}")).collect();
+        let all: Vec<_> = ids.iter().map(|id| (id.as_str(), i64::MAX)).collect();
+        let all = reported(&all);
+        let parts = split_versions(&all, 120 * 1024);
+        assert_eq!(parts.len(), 4);
+        for part in &parts {
+            assert!(serde_json::to_vec(part).unwrap().len() < 121 * 1024);
+        }
+        let mut collected = Parts::default();
+        let mut add = |cluster: &str, id: &str, at: usize| {
+            let part = parts[at].clone();
+            collected.add(cluster, id, &format!("{}/4", at + 1), part)
+        };
+        // In any order, twice, with those of another cluster and of an older request between.
+        assert_eq!(add("a", "old", 3), Ok(None));
+        for (cluster, id, at) in [("a", "x", 2), ("b", "x", 3), ("a", "x", 0), ("a", "x", 0)] {
+            assert_eq!(add(cluster, id, at), Ok(None));
+        }
+        assert_eq!(add("a", "x", 3), Ok(None));
+        assert_eq!(add("a", "x", 1), Ok(Some(all)));
+        assert_eq!(add("a", "x", 1), Ok(None), "the next request");
+        for wrong in ["", "1", "0/3", "4/3", "1/x", "1/100000000"] {
+            let none = ResourceVersions::default();
+            let error = collected.add("a", "x", wrong, none).unwrap_err();
+            assert_eq!(error, "a part such as 1/3");
+        }
+        let none = ResourceVersions::default();
+        assert_eq!(split_versions(&none, 10), [none]);
+    }
 
     #[derive(Debug, PartialEq, Eq)]
     struct Thing {

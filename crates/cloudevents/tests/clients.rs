@@ -642,8 +642,9 @@ async fn what_is_to_be_forgotten_is_forgotten() {
     assert_eq!((&*gone.uid, gone.version), ("one", 3));
     assert!(gone.deleting.is_some());
     let versions = vec![one, two];
-    let asks = edge("edge-a").ask(&ResourceVersions { versions }).unwrap();
-    wire.say(asks).await;
+    for asks in edge("edge-a").ask(&ResourceVersions { versions }).unwrap() {
+        wire.say(asks).await;
+    }
     assert_eq!(
         wire.spec(&edge("edge-a")).await.uid,
         "one",
@@ -667,4 +668,38 @@ async fn who_may_not_ask_says_so() {
     let subscribed = |state: &ConnectionState| *state == ConnectionState::Subscribed;
     state.wait_for(subscribed).await.unwrap();
     assert_eq!(bus.refusals.load(Ordering::SeqCst), 0);
+}
+
+/// An agent with more resources than a message can name is understood all the same.
+#[tokio::test(start_paused = true)]
+async fn a_request_of_many_parts_is_one() {
+    let (bus, wanted, kept) = (Loopback::new(), store(), store());
+    for at in 0..7_000 {
+        let uid = format!("{at:036}");
+        let mut held = thing(&uid, "edge-a");
+        held.source = Some("hub".to_owned());
+        held.status = outcome(&held);
+        kept.put(held.clone());
+        if at != 77 {
+            wanted.put(Thing {
+                source: None,
+                ..held
+            });
+        }
+    }
+    wanted.set_spec(&format!("{:036}", 5), "changed".to_owned());
+    let client = source("hub", &wanted);
+    let _subscription = client.subscribe(&bus);
+    let mut wire = Wire::open(&bus, &["/sources/hub/clusters/+/spec"]);
+    let agent = agent_of("edge-a", &kept);
+    let _agent = agent.subscribe(&bus);
+    let mut sent: Vec<(String, bool)> = Vec::new();
+    for _ in 0..2 {
+        let spec = wire.spec(&edge("edge-a")).await;
+        sent.push((spec.uid, spec.deleting.is_some()));
+    }
+    sent.sort();
+    let expected = [(format!("{:036}", 5), false), (format!("{:036}", 77), true)];
+    assert_eq!(sent, expected);
+    assert_eq!(client.waiting(), 0);
 }

@@ -191,7 +191,7 @@ fn both_sides_ask_as_sdk_go_does() {
         else {
             panic!("{name} is a request");
         };
-        same(&[agent().ask(&reported).unwrap()], &[name]);
+        same(&agent().ask(&reported).unwrap(), &[name]);
     }
     same(
         &source().ask("", StatusHashes::default()).unwrap(),

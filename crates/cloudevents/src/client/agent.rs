@@ -151,8 +151,10 @@ impl<C: Codec, S: AgentStore<Resource = C::Resource>> AgentClient<C, S> {
     ///
     /// The broker does not have the request.
     pub async fn resync(&self) -> Result<(), ClientError<C::Error>> {
-        let request = self.core.side.request()?;
-        Ok(self.core.publish(request).await?)
+        for request in self.core.side.request()? {
+            self.core.publish(request).await?;
+        }
+        Ok(())
     }
 }
 
@@ -163,7 +165,7 @@ pub(super) struct AgentSide<C, S> {
 }
 
 impl<C: Codec, S: AgentStore<Resource = C::Resource>> AgentSide<C, S> {
-    fn request(&self) -> Result<Outgoing, crate::TopicError> {
+    fn request(&self) -> Result<Vec<Outgoing>, crate::TopicError> {
         let mut held = self.store.held();
         // Where all sources but one are out of reach, what came from another is none of its business:
         // it would have that deleted.
@@ -238,8 +240,7 @@ impl<C: Codec, S: AgentStore<Resource = C::Resource>> Side for AgentSide<C, S> {
     }
 
     async fn requests(&self) -> Result<Vec<Outgoing>, String> {
-        let request = self.request().map_err(|error| error.to_string())?;
-        Ok(vec![request])
+        self.request().map_err(|error| error.to_string())
     }
 
     async fn take(&self, delivery: &mut Delivery, outbox: &Outbox) -> Result<&'static str, String> {

@@ -315,6 +315,7 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> Side for SourceSide<C, S>
                 }
                 Ok("asked")
             }
+            Ok(ToSource::Part) => Ok("part"),
             Ok(ToSource::Presence(presence)) => {
                 self.store.presence(presence);
                 Ok("presence")

@@ -3,11 +3,15 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::{Codec, Dropped, Outgoing, SendError, Stamps, request, typed};
-use crate::event::extension::{CLUSTER_NAME, ORIGINAL_SOURCE};
+use crate::event::extension::{CLUSTER_NAME, ORIGINAL_SOURCE, RESYNC_ID, RESYNC_PART};
 use crate::presence::Presence;
-use crate::resync::{ResourceVersions, StatusHashes};
+use crate::resync::{ResourceVersions, StatusHashes, split_versions};
 use crate::sequence::Sequence;
 use crate::{Action, Dialect, Event, EventType, Message, Stamp, SubResource, TopicError};
+
+/// Most bytes of data in a request for specs that is one message, so that sources that know nothing of
+/// parts get it whole as long as they can: brokers that are set up as sdk-go advises take 512,000.
+const MOST_REQUEST_BYTES: usize = 480_000;
 
 /// One that has the resources of a cluster.
 pub struct Agent<C> {
@@ -144,19 +148,32 @@ impl<C: Codec> Agent<C> {
     /// # Errors
     ///
     /// There is no topic for it.
-    pub fn ask(&self, own: &ResourceVersions) -> Result<Outgoing, TopicError> {
+    pub fn ask(&self, own: &ResourceVersions) -> Result<Vec<Outgoing>, TopicError> {
         let event_type = EventType::new(
             self.codec.data_type(),
             SubResource::Spec,
             Action::ResyncRequest,
         );
-        // A list of texts and numbers always encodes.
-        let data = serde_json::to_vec(own).unwrap_or_default();
-        let event = Event::new((self.stamps)(), &*self.id, &event_type)
-            .with(CLUSTER_NAME, &*self.cluster)
-            .with(ORIGINAL_SOURCE, "")
-            .with_json(data);
-        self.outgoing(&event)
+        let parts = split_versions(own, MOST_REQUEST_BYTES);
+        let (of, id) = (parts.len(), (self.stamps)().id);
+        parts
+            .iter()
+            .zip(1..)
+            .map(|(part, at)| {
+                // A list of texts and numbers always encodes.
+                let data = serde_json::to_vec(part).unwrap_or_default();
+                let mut event = Event::new((self.stamps)(), &*self.id, &event_type)
+                    .with(CLUSTER_NAME, &*self.cluster)
+                    .with(ORIGINAL_SOURCE, "")
+                    .with_json(data);
+                if of > 1 {
+                    event = event
+                        .with(RESYNC_ID, &*id)
+                        .with(RESYNC_PART, format!("{at}/{of}"));
+                }
+                self.outgoing(&event)
+            })
+            .collect()
     }
 
     /// Tells sources that the agent is there, or is not; `None` where it has no topic for that.

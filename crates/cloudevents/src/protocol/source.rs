@@ -1,10 +1,16 @@
 //! The side that owns resources.
 
+use std::sync::{Mutex, PoisonError};
+
 use super::{Codec, Dropped, Outgoing, SendError, Stamps, request, typed};
-use crate::event::extension::{CLUSTER_NAME, ORIGINAL_SOURCE, SEQUENCE_ID, STATUS_HASH};
+use crate::event::extension::{
+    CLUSTER_NAME, ORIGINAL_SOURCE, RESYNC_ID, RESYNC_PART, SEQUENCE_ID, STATUS_HASH,
+};
 use crate::presence::Presence;
-use crate::resync::{ResourceVersion, ResourceVersions, StatusHashes, split_hashes};
-use crate::{Action, Dialect, Event, EventType, Message, Stamp, SubResource, TopicError};
+use crate::resync::{Parts, ResourceVersion, ResourceVersions, StatusHashes, split_hashes};
+use crate::{
+    Action, Dialect, Event, EventType, ExtensionError, Message, Stamp, SubResource, TopicError,
+};
 
 /// Most bytes of data in a request for statuses: what the strictest of the usual brokers takes in a
 /// message, less what surrounds the data.
@@ -16,6 +22,7 @@ pub struct Source<C> {
     dialect: Dialect,
     codec: C,
     stamps: Stamps,
+    parts: Mutex<Parts>,
 }
 
 impl<C> std::fmt::Debug for Source<C> {
@@ -53,6 +60,8 @@ pub enum ToSource<T> {
         /// What the agent has.
         reported: ResourceVersions,
     },
+    /// Part of such a request; the others are still to come.
+    Part,
     /// An agent has come or gone.
     Presence(Presence),
 }
@@ -71,6 +80,7 @@ impl<C: Codec> Source<C> {
             dialect,
             codec,
             stamps: Stamp::now,
+            parts: Mutex::default(),
         })
     }
 
@@ -201,11 +211,28 @@ impl<C: Codec> Source<C> {
                     },
                 })
             }
-            (SubResource::Spec, true) => Ok(ToSource::Asked {
-                cluster: event.require(CLUSTER_NAME)?.to_owned(),
-                reported: request(&event)?,
-            }),
+            (SubResource::Spec, true) => self.asked(&event),
             (half, _) => Err(Dropped::SubResource(half)),
+        }
+    }
+
+    /// A request for specs, or a part of one.
+    fn asked(&self, event: &Event) -> Result<ToSource<C::Resource>, Dropped<C::Error>> {
+        let cluster = event.require(CLUSTER_NAME)?.to_owned();
+        let reported = request(event)?;
+        let Some(part) = event.get(RESYNC_PART) else {
+            return Ok(ToSource::Asked { cluster, reported });
+        };
+        let id = event.require(RESYNC_ID)?;
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        match parts.add(&cluster, id, part, reported) {
+            Ok(Some(reported)) => Ok(ToSource::Asked { cluster, reported }),
+            Ok(None) => Ok(ToSource::Part),
+            Err(expected) => Err(Dropped::Extension(ExtensionError::Malformed {
+                name: RESYNC_PART,
+                value: part.to_owned(),
+                expected,
+            })),
         }
     }
 }
