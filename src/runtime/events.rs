@@ -273,7 +273,8 @@ impl Links {
     /// The hub's works as a source, and its bus.
     pub(super) fn source_of(&self, hub: Client) -> Result<(HubEvents, Arc<Mqtt>), LinkError> {
         let source = self.source();
-        let client_id = self.settings.mqtt.client_id.clone();
+        let alone = self.settings.clusters.is_empty();
+        let client_id = self.settings.mqtt.client_id.clone().filter(|_| alone);
         let client_id = client_id.unwrap_or_else(|| format!("{source}-source"));
         let bus = self.bus(&client_id, &Principal::Source(source.clone()))?;
         let except = self.settings.mqtt.except_clusters.iter().cloned();
@@ -343,5 +344,123 @@ fn own_user(principal: &Principal) -> String {
         Principal::Source(source) => format!("own source {source}"),
         Principal::Agent(cluster) => format!("own agent {cluster}"),
         Principal::Everything => "own".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Sources;
+
+    fn settings(set: &[(&str, &str)]) -> Settings {
+        let with = |sources: Sources, (key, value): &(&str, &str)| sources.with_flag(*key, *value);
+        Settings::load(&set.iter().fold(Sources::default(), with)).unwrap()
+    }
+
+    const MQTT: (&str, &str) = ("transport.driver", "mqtt");
+    const LISTEN: (&str, &str) = ("broker.listen", "127.0.0.1:0");
+    const BROKER: (&str, &str) = ("mqtt.broker", "broker:1883");
+
+    async fn error(set: &[(&str, &str)]) -> String {
+        match Links::start(&settings(set)).await {
+            Ok(links) => links.agent_of("edge-a").unwrap_err().to_string(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_is_named_with_its_setting() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let junk = file("junk", "junk here");
+        let twice = file(
+            "twice",
+            "user a $argon2id$v=19$m=8,t=1,p=1$c2FsdHNhbHQ$aGFzaGhhc2hoYXNo agent a\nuser a x agent b",
+        );
+        let missing = "/no/such/file";
+        for (set, start) in [
+            (
+                &[MQTT, ("mqtt.config_file", missing)][..],
+                "mqtt.config_file: cannot read /no/such/file: ",
+            ),
+            (&[MQTT, ("mqtt.config_file", &junk)], "mqtt.config_file: "),
+            (
+                &[LISTEN, ("broker.users_file", missing)],
+                "broker.users_file: cannot read /no/such/file: ",
+            ),
+            (
+                &[LISTEN, ("broker.users_file", &junk)],
+                "broker.users_file: ",
+            ),
+            (
+                &[LISTEN, ("broker.users_file", &twice)],
+                "broker.users_file: user \"a\"",
+            ),
+            (
+                &[("broker.listen", "192.0.2.1:1")],
+                "broker: the MQTT broker cannot listen on 192.0.2.1:1: ",
+            ),
+            (
+                &[MQTT, BROKER, ("mqtt.password_file", missing)],
+                "mqtt.password_file: cannot read /no/such/file: ",
+            ),
+            (&[MQTT, BROKER, ("mqtt.ca_file", missing)], "mqtt: "),
+            (
+                &[MQTT, BROKER, ("mqtt.data_dir", &format!("{junk}/below"))],
+                "mqtt.data_dir: failed to create ",
+            ),
+        ] {
+            let error = error(set).await;
+            assert!(error.starts_with(start), "{error}");
+        }
+    }
+
+    /// What an agent gets: its name at the broker, what it calls its hub, and what it is told of.
+    async fn agent(set: &[(&str, &str)], cluster: &str) -> (String, String, Dialect) {
+        let links = Links::start(&settings(set)).await.unwrap();
+        match links.agent_of(cluster).unwrap() {
+            Driver::Events { agent, hub_id, .. } => (agent.agent, hub_id, agent.dialect),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_agent_is_called_after_its_cluster_and_its_hub_after_the_broker() {
+        let (name, hub, dialect) = agent(&[MQTT, BROKER], "edge-a").await;
+        assert_eq!((&*name, &*hub), ("edge-a-work-agent", "broker:1883"));
+        assert_eq!(dialect.only_source(), None);
+        // One name is for one client.
+        let id = ("mqtt.client_id", "me");
+        assert_eq!(
+            agent(&[MQTT, BROKER, id], "edge-a").await.0,
+            "edge-a-work-agent"
+        );
+        let (_, hub, dialect) =
+            agent(&[MQTT, LISTEN, ("mqtt.dialect", "enhancement")], "edge-a").await;
+        assert_eq!((&*hub, dialect), (LOOPBACK_HUB_ID, Dialect::Enhancement));
+    }
+
+    #[tokio::test]
+    async fn a_file_of_ocm_says_it_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("mqtt.yaml");
+        let yaml = "brokerHost: ocm:1883\ntopics:\n  sourceEvents: sources/maestro/consumers/+/sourceevents\n  agentEvents: sources/maestro/consumers/+/agentevents\n";
+        std::fs::write(&path, yaml).unwrap();
+        let file = ("mqtt.config_file", path.to_str().unwrap());
+        let (_, hub, dialect) = agent(&[MQTT, file], "edge-a").await;
+        assert_eq!(
+            (&*hub, dialect.only_source()),
+            ("ocm:1883", Some("maestro"))
+        );
+        let links = Links::start(&settings(&[MQTT, file])).await.unwrap();
+        assert_eq!(links.source(), "maestro");
+        let named = settings(&[MQTT, file, ("mqtt.source", "other")]);
+        assert_eq!(Links::start(&named).await.unwrap().source(), "other");
+        let links = Links::start(&settings(&[MQTT, BROKER])).await.unwrap();
+        assert_eq!(links.source(), "hub");
     }
 }

@@ -96,25 +96,27 @@ impl Settings {
             });
         };
         let (mqtt, broker) = (&self.mqtt, &self.broker);
+        if broker.listen.is_some() {
+            let both = "needs the other of broker.cert_file and broker.key_file";
+            match (&broker.cert_file, &broker.key_file) {
+                (Some(file), None) => wrong("broker.cert_file", file.display().to_string(), both),
+                (None, Some(file)) => wrong("broker.key_file", file.display().to_string(), both),
+                (None, None) if broker.client_ca_file.is_some() => wrong(
+                    "broker.client_ca_file",
+                    shown(broker.client_ca_file.as_ref()),
+                    "needs broker.cert_file and broker.key_file",
+                ),
+                _ => {}
+            }
+        }
+        if self.transport.driver != Driver::Mqtt {
+            return problems;
+        }
         let both = "needs the other of mqtt.client_cert_file and mqtt.client_key_file";
         match (&mqtt.client_cert_file, &mqtt.client_key_file) {
             (Some(file), None) => wrong("mqtt.client_cert_file", file.display().to_string(), both),
             (None, Some(file)) => wrong("mqtt.client_key_file", file.display().to_string(), both),
             _ => {}
-        }
-        let both = "needs the other of broker.cert_file and broker.key_file";
-        match (&broker.cert_file, &broker.key_file) {
-            (Some(file), None) => wrong("broker.cert_file", file.display().to_string(), both),
-            (None, Some(file)) => wrong("broker.key_file", file.display().to_string(), both),
-            (None, None) if broker.client_ca_file.is_some() => wrong(
-                "broker.client_ca_file",
-                shown(broker.client_ca_file.as_ref()),
-                "needs broker.cert_file and broker.key_file",
-            ),
-            _ => {}
-        }
-        if self.transport.driver != Driver::Mqtt {
-            return problems;
         }
         let (named, filed) = (mqtt.broker.is_some(), mqtt.config_file.is_some());
         if named && filed {
@@ -156,6 +158,7 @@ mod tests {
     #[test]
     fn what_does_not_go_together_is_told() {
         const MQTT: (&str, &str) = ("transport.driver", "mqtt");
+        const LISTEN: (&str, &str) = ("broker.listen", "127.0.0.1:0");
         for (set, rule) in [
             (
                 &[MQTT][..],
@@ -165,13 +168,19 @@ mod tests {
                 &[MQTT, ("mqtt.broker", "b:1"), ("mqtt.config_file", "/f")],
                 "has the place of mqtt.broker",
             ),
-            (&[("mqtt.client_key_file", "/f")], "mqtt.client_cert_file"),
-            (&[("broker.cert_file", "/f")], "broker.key_file"),
-            (&[("broker.client_ca_file", "/f")], "needs broker.cert_file"),
+            (
+                &[MQTT, ("mqtt.broker", "b:1"), ("mqtt.client_key_file", "/f")],
+                "mqtt.client_cert_file",
+            ),
+            (&[LISTEN, ("broker.cert_file", "/f")], "broker.key_file"),
+            (
+                &[LISTEN, ("broker.client_ca_file", "/f")],
+                "needs broker.cert_file",
+            ),
             (
                 &[
                     MQTT,
-                    ("broker.listen", "127.0.0.1:1"),
+                    LISTEN,
                     ("broker.cert_file", "/f"),
                     ("broker.key_file", "/f"),
                 ],
@@ -184,8 +193,8 @@ mod tests {
         for set in [
             &[MQTT, ("mqtt.broker", "b:1")][..],
             &[MQTT, ("mqtt.config_file", "/f")],
-            &[MQTT, ("broker.listen", "127.0.0.1:0")],
-            &[("broker.listen", "127.0.0.1:0")],
+            &[MQTT, LISTEN],
+            &[LISTEN],
         ] {
             load(set).unwrap();
         }
