@@ -703,3 +703,120 @@ async fn a_request_of_many_parts_is_one() {
     assert_eq!(sent, expected);
     assert_eq!(client.waiting(), 0);
 }
+
+/// A source on a broker that has taken a work, told nobody of it, and died.
+async fn told_nobody(
+    lossy: &Lossy,
+    wanted: &Arc<Store>,
+) -> (SourceClient<Codec, Store>, Subscription) {
+    let client = source("hub", wanted);
+    let subscription = client.subscribe(lossy);
+    wanted.put(thing("one", "edge-a"));
+    client.created("one");
+    while client.waiting() > 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    lossy.die();
+    (client, subscription)
+}
+
+/// What a broker has taken shortly before it dies is said again: not all agents ask for it.
+#[tokio::test(start_paused = true)]
+async fn what_died_with_a_broker_is_said_again() {
+    let (lossy, wanted) = (Lossy::default(), store());
+    let _source = told_nobody(&lossy, &wanted).await;
+    let mut wire = Wire::open(&lossy.inner, &["/sources/hub/clusters/+/spec"]);
+    lossy.come_back();
+    assert_eq!(wire.spec(&edge("edge-a")).await.uid, "one");
+}
+
+/// An agent that is back before its source has asked in vain; it asks again when the source does.
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_is_back_first_asks_again() {
+    let (lossy, wanted) = (Lossy::default(), store());
+    let _source = told_nobody(&lossy, &wanted).await;
+    let never = ClientOptions {
+        resync_interval: None,
+        ..ClientOptions::default()
+    };
+    let kept = store();
+    let agent = AgentClient::new(edge("edge-a"), Arc::clone(&kept), never);
+    let _agent = agent.subscribe(&lossy.inner);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(kept.list(), []);
+    // Of this the source says nothing.
+    wanted.put(thing("two", "edge-a"));
+    lossy.come_back();
+    until(&kept, "both", |store| store.list().len() == 2).await;
+}
+
+/// A bus that takes messages and loses them, until it has died and come back.
+#[derive(Clone, Default)]
+struct Lossy {
+    inner: Loopback,
+    state: Arc<tokio::sync::watch::Sender<u8>>,
+}
+
+impl Lossy {
+    fn die(&self) {
+        self.state.send_replace(1);
+    }
+
+    fn come_back(&self) {
+        self.state.send_replace(2);
+    }
+}
+
+struct LossyPublisher {
+    inner: Publisher,
+    state: tokio::sync::watch::Receiver<u8>,
+}
+
+impl Publish for LossyPublisher {
+    fn publish(&self, outgoing: Outgoing, _: bool) -> BoxFuture<'_, Result<(), PublishError>> {
+        async move {
+            let state = *self.state.borrow();
+            match state {
+                0 => Ok(()),
+                1 => Err(PublishError::NotConnected),
+                _ => self.inner.publish(outgoing).await,
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Bus for Lossy {
+    fn open(&self, session: Session) -> Connection {
+        let (sender, events) = tokio::sync::mpsc::channel(100);
+        let Connection {
+            publisher,
+            events: mut inner,
+        } = self.inner.open(session);
+        let mut state = self.state.subscribe();
+        let publisher = Publisher::new(LossyPublisher {
+            inner: publisher,
+            state: state.clone(),
+        });
+        tokio::spawn(async move {
+            sender.send(BusEvent::Subscribed).await.unwrap();
+            state.wait_for(|state| *state == 1).await.unwrap();
+            let reason = "died".to_owned();
+            let retry_in = Duration::from_secs(1);
+            sender
+                .send(BusEvent::Lost { reason, retry_in })
+                .await
+                .unwrap();
+            state.wait_for(|state| *state == 2).await.unwrap();
+            // What came meanwhile came to nobody.
+            while inner.try_recv().is_ok() {}
+            sender.send(BusEvent::Subscribed).await.unwrap();
+            while let Some(event) = inner.recv().await {
+                if matches!(event, BusEvent::Message(_)) && sender.send(event).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Connection { publisher, events }
+    }
+}

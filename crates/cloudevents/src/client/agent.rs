@@ -9,7 +9,7 @@ use tracing::{debug, warn};
 
 use super::metrics::Meter;
 use super::outbox::{Outbox, What};
-use super::running::{Core, Encoded, Side, Subscription};
+use super::running::{ASKED, Core, Encoded, Side, Subscription};
 use super::{ClientError, ClientOptions, ConnectionState};
 use crate::bus::{Bus, Delivery, Session};
 use crate::protocol::{Codec, accepts_spec};
@@ -227,6 +227,9 @@ impl<C: Codec, S: AgentStore<Resource = C::Resource>> AgentSide<C, S> {
 impl<C: Codec, S: AgentStore<Resource = C::Resource>> Side for AgentSide<C, S> {
     type Resource = C::Resource;
 
+    /// A source asks when it has come back, and an agent that was sooner has asked in vain.
+    const ASKS_BACK: bool = true;
+
     fn session(&self) -> Session {
         Session {
             // `Agent::new` has seen that there are some.
@@ -254,7 +257,7 @@ impl<C: Codec, S: AgentStore<Resource = C::Resource>> Side for AgentSide<C, S> {
                 for held in answer_statuses(&own, &known, hash) {
                     outbox.add(&held.uid, What::Change(Action::ResyncResponse));
                 }
-                Ok("asked")
+                Ok(ASKED)
             }
             Err(dropped) => {
                 let reason = dropped.reason();

@@ -1,7 +1,8 @@
 //! What sources and agents do alike on a bus.
 
+use std::collections::VecDeque;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -17,13 +18,24 @@ use tracing::{debug, warn};
 use super::metrics::{Meter, event_name};
 use super::outbox::{Outbox, What};
 use super::{ClientOptions, ConnectionState};
-use crate::Outgoing;
 use crate::bus::{Bus, BusEvent, Connection, Delivery, PublishError, Publisher, Session};
+use crate::{Action, Outgoing};
 
 /// First pause after something failed that is not the connection.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// How long reasons to ask are gathered.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// The word for a request that was answered.
+pub(super) const ASKED: &str = "asked";
+
+/// How long what has arrived at the broker is said again when the connection ends: brokers deliver
+/// at once, and clients come back within [`LONGEST_PAUSE`].
+const RECENT: Duration = Duration::from_secs(60);
+/// Most resources that are remembered for that.
+const MOST_RECENT: usize = 10_000;
 
 /// What a resource becomes when its turn has come.
 pub(super) enum Encoded<T> {
@@ -54,6 +66,8 @@ pub(super) trait Side: Send + Sync + 'static {
         delivery: &mut Delivery,
         outbox: &Outbox,
     ) -> impl Future<Output = Result<&'static str, String>> + Send;
+    /// Whether somebody who asks may have missed what this side has asked itself.
+    const ASKS_BACK: bool;
     /// Says something of a resource.
     fn encode(
         &self,
@@ -78,6 +92,8 @@ pub(super) struct Core<S> {
     sessions: watch::Sender<u64>,
     /// Counts what came and could not be kept.
     not_taken: watch::Sender<u64>,
+    /// What has arrived at the broker of late, and when.
+    recent: Mutex<VecDeque<(Instant, String)>>,
 }
 
 /// A client on a bus, until this is dropped.
@@ -107,6 +123,7 @@ impl<S: Side> Core<S> {
             asked: watch::Sender::new(0),
             sessions: watch::Sender::new(0),
             not_taken: watch::Sender::new(0),
+            recent: Mutex::default(),
         })
     }
 
@@ -161,6 +178,7 @@ impl<S: Side> Core<S> {
         while let Some(event) = events.recv().await {
             match event {
                 BusEvent::Subscribed => {
+                    self.say_again();
                     self.set_publisher(Some(publisher.clone()));
                     self.state.send_replace(ConnectionState::Subscribed);
                     self.meter.connected(true);
@@ -172,6 +190,9 @@ impl<S: Side> Core<S> {
                     let result = self.side.take(&mut delivery, &self.outbox).await;
                     let word = result.as_ref().map_or("failed", |word| *word);
                     self.meter.received(event, word);
+                    if S::ASKS_BACK && word == ASKED {
+                        self.ask();
+                    }
                     if let Err(error) = result {
                         let topic = &delivery.topic;
                         warn!(
@@ -196,6 +217,31 @@ impl<S: Side> Core<S> {
         }
     }
 
+    /// A broker that has a message may die before anybody else has it, and whoever it is for may not
+    /// have been back yet: what arrived shortly before a connection ended is said again on the next.
+    fn say_again(&self) {
+        let recent = std::mem::take(&mut *self.recent());
+        for (at, uid) in recent {
+            if at.elapsed() <= RECENT {
+                self.outbox.add(&uid, What::Change(Action::ResyncResponse));
+            }
+        }
+    }
+
+    fn recent(&self) -> MutexGuard<'_, VecDeque<(Instant, String)>> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remember(&self, uid: &str) {
+        let mut recent = self.recent();
+        recent.push_back((Instant::now(), uid.to_owned()));
+        while recent.len() > MOST_RECENT
+            || recent.front().is_some_and(|(at, _)| at.elapsed() > RECENT)
+        {
+            recent.pop_front();
+        }
+    }
+
     async fn keep_asking(self: Arc<Self>, signals: Signals) {
         let Signals {
             mut asked,
@@ -217,6 +263,8 @@ impl<S: Side> Core<S> {
                     if changed.is_err() {
                         return;
                     }
+                    // Those who ask in parts ask several times.
+                    tokio::time::sleep(SETTLE).await;
                 }
                 Ok(()) = not_taken.changed() => {
                     if last_failure.elapsed() > 2 * LONGEST_PAUSE {
@@ -350,6 +398,7 @@ impl<S: Side> Core<S> {
             Ok(()) => {
                 self.meter.sent(event, "sent");
                 if let Some(resource) = resource {
+                    self.remember(&uid);
                     self.side.arrived(&resource);
                 }
                 self.outbox.done(&uid);

@@ -10,7 +10,7 @@ use tracing::{debug, warn};
 
 use super::metrics::Meter;
 use super::outbox::{Outbox, What};
-use super::running::{Core, Encoded, Side, Subscription};
+use super::running::{ASKED, Core, Encoded, Side, Subscription};
 use super::{ClientError, ClientOptions, ConnectionState};
 use crate::bus::{Bus, Delivery, Session};
 use crate::presence::Presence;
@@ -262,6 +262,9 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> SourceSide<C, S> {
 impl<C: Codec, S: SourceStore<Resource = C::Resource>> Side for SourceSide<C, S> {
     type Resource = C::Resource;
 
+    /// Else both would go on for ever.
+    const ASKS_BACK: bool = false;
+
     fn session(&self) -> Session {
         Session {
             // `Source::new` has seen that there are some.
@@ -313,7 +316,7 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> Side for SourceSide<C, S>
                         }
                     }
                 }
-                Ok("asked")
+                Ok(ASKED)
             }
             Ok(ToSource::Part) => Ok("part"),
             Ok(ToSource::Presence(presence)) => {
