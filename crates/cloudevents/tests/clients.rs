@@ -717,6 +717,9 @@ async fn told_nobody(
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     lossy.die();
+    let mut state = client.state();
+    let lost = |state: &ConnectionState| matches!(state, ConnectionState::Lost { .. });
+    state.wait_for(lost).await.unwrap();
     (client, subscription)
 }
 
