@@ -4,6 +4,7 @@
 mod site;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
@@ -14,19 +15,21 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
-use self::site::{EDGE, SIMULATED, Site};
-use crate::support::muster::Muster;
-use crate::support::{Story, World, eventually, kubectl_at};
+use self::site::{EDGE, SIMULATED, Site, client_of};
+use crate::support::muster::{Muster, hub_kubeconfig};
+use crate::support::{Servers, Story, World, eventually, kubectl_at};
 
 pub(crate) fn stories() -> Vec<Story> {
-    on_each_backend![
+    let mut stories = on_each_backend![
         a_set_rolls_out_over_a_broker_and_knows_who_is_away,
         the_dialect_of_the_design_carries_works,
         nothing_is_lost_while_the_broker_dies_again_and_again,
         nothing_is_lost_while_the_hub_dies_again_and_again,
         an_agent_that_was_away_catches_up,
         the_identity_of_another_cluster_is_worth_nothing,
-    ]
+    ];
+    stories.extend(once![one_process_is_hub_broker_and_agent]);
+    stories
 }
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -329,5 +332,39 @@ async fn the_identity_of_another_cluster_is_worth_nothing(world: World) -> Resul
     imposter.kill().await?;
     site.start_agent(EDGE).await?;
     applied(&works, "work-two").await?;
+    Ok(())
+}
+
+/// Without another program: the broker in the process knows the process's own clients, and nobody
+/// else.
+async fn one_process_is_hub_broker_and_agent(_: Arc<Servers>) -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let data = dir.path().join("data");
+    let config = format!(
+        "[hub]\nlisten = \"HUB\"\ndata_dir = \"{}\"\n[transport]\ndriver = \"mqtt\"\n[broker]\n\
+         listen = \"127.0.0.1:0\"\n[simulator]\npace = \"20ms\"\n[[clusters]]\n\
+         name = \"{SIMULATED}\"\nsimulated = true\n",
+        data.display()
+    );
+    let name = "work-one";
+    for round in 0..2 {
+        let muster = Muster::start(dir.path(), "run", &config).await?;
+        let client = client_of(&hub_kubeconfig(&data)).await?;
+        let works: Api<ManifestWork> = Api::namespaced(client, SIMULATED);
+        if round == 0 {
+            works
+                .create(&PostParams::default(), &work(name, "first"))
+                .await?;
+        } else {
+            // What the hub had before it was killed, and the agent, which kept nothing, has again.
+            let spec = json!({"workload": {"manifests": [config_map(name, "second")]}});
+            let patch = Patch::Merge(json!({ "spec": spec }));
+            works.patch(name, &PatchParams::default(), &patch).await?;
+        }
+        applied(&works, name).await?;
+        let connections = muster.metric("muster_broker_connections", "").await?;
+        ensure!((connections - 2.0).abs() < 0.5, "{connections} connections");
+        muster.kill().await?;
+    }
     Ok(())
 }

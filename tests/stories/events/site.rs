@@ -135,6 +135,14 @@ fn users_file(dir: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
+/// A client of the API that a kubeconfig leads to.
+pub(super) async fn client_of(file: &Path) -> Result<Client> {
+    let kubeconfig = Kubeconfig::read_from(file)?;
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    Ok(Client::try_from(config)?)
+}
+
 /// See the module.
 pub(super) struct Site {
     broker: Option<Broker>,
@@ -270,10 +278,7 @@ impl Site {
 
     /// A client of the hub's API.
     pub(super) async fn client(&self) -> Result<Client> {
-        let kubeconfig = Kubeconfig::read_from(&self.hub_file)?;
-        let options = KubeConfigOptions::default();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-        Ok(Client::try_from(config)?)
+        client_of(&self.hub_file).await
     }
 
     /// Works of a cluster on the hub.
