@@ -7,12 +7,13 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{Api, Client};
-use muster_api::work::{ManifestWork, ManifestWorkStatus, RawManifestWork};
+use muster_api::work::{ManifestWork, ManifestWorkSpec, ManifestWorkStatus, RawManifestWork};
 use muster_cloudevents::client::{Known, SourceStore, TakenStatus};
 use muster_cloudevents::presence::Presence;
 use muster_cloudevents::protocol::{Codec, StatusMark};
-use muster_cloudevents::resync::{Resource, ResourceVersion, StatusHash, StatusHashes};
+use muster_cloudevents::resync::{Resource, StatusHash, StatusHashes};
 use muster_cloudevents::work::{SEQUENCE_ANNOTATION, WorkCodec, status_hash};
 use serde_json::value::RawValue;
 use tokio::sync::watch;
@@ -32,7 +33,7 @@ pub struct AgentPresence {
 }
 
 /// What a state of a work means to its agent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     /// Nothing.
     Nothing,
@@ -40,15 +41,8 @@ pub(super) enum Change {
     Created,
     /// It was there before; its agent may not have this state.
     Listed,
-    /// It has changed.
+    /// It has changed, or is gone without its agent having said so.
     Changed,
-    /// It is gone without its agent having said so.
-    Lost {
-        /// The cluster.
-        cluster: String,
-        /// What the agent has.
-        last: ResourceVersion,
-    },
 }
 
 /// See the module. [`HubEvents`](super::HubEvents) tells it what the hub has.
@@ -96,6 +90,9 @@ struct Entry {
     hash: String,
     last_sequence_id: Option<String>,
     end: End,
+    /// It is not in the hub's API any more, and its agent has not said that it is gone. Until then, or
+    /// until the hub starts anew, it counts as being deleted.
+    lost: Option<Timestamp>,
     /// A status that is not in the hub's API yet.
     pending: Option<Arc<ManifestWorkStatus>>,
 }
@@ -185,17 +182,21 @@ impl HubWorks {
         self.state().listing = Some(HashSet::new());
     }
 
-    /// All works have been listed. Gives those that are gone.
-    pub(super) fn listed(&self) -> Vec<Change> {
+    /// All works have been listed. Gives those that went without their agents having said so.
+    pub(super) fn listed(&self) -> Vec<String> {
         let mut state = self.state();
         state.complete = true;
         let Some(named) = state.listing.take() else {
             return Vec::new();
         };
-        let uids = state.works.keys();
-        let gone: Vec<_> = uids.filter(|uid| !named.contains(*uid)).cloned().collect();
+        let works = state.works.iter();
+        let mut gone: Vec<_> = works
+            .filter(|(uid, entry)| entry.lost.is_none() && !named.contains(*uid))
+            .map(|(uid, _)| uid.clone())
+            .collect();
         drop(state);
-        gone.iter().map(|uid| self.gone(uid)).collect()
+        gone.retain(|uid| self.gone(uid) == Change::Changed);
+        gone
     }
 
     /// A work is as this; as part of a list or by itself.
@@ -227,6 +228,7 @@ impl HubWorks {
             entry.version = version;
             entry.deleting = deleting;
             entry.asked = asked;
+            entry.lost = None;
             return if same {
                 Change::Nothing
             } else {
@@ -245,6 +247,7 @@ impl HubWorks {
             hash: hash_of(work.status.as_deref()),
             last_sequence_id: None,
             end: End::NotYet,
+            lost: None,
             pending: None,
         };
         state.works.insert(uid.to_owned(), entry);
@@ -259,15 +262,18 @@ impl HubWorks {
 
     /// A work is gone.
     pub(super) fn gone(&self, uid: &str) -> Change {
-        match self.state().remove(uid) {
-            Some(entry) if entry.end == End::NotYet => Change::Lost {
-                cluster: entry.cluster.to_string(),
-                last: ResourceVersion {
-                    id: uid.to_owned(),
-                    version: entry.version,
-                },
-            },
-            _ => Change::Nothing,
+        let mut state = self.state();
+        match state.works.get_mut(uid) {
+            Some(entry) if entry.end == End::NotYet => {
+                entry.lost = Some(Timestamp::now());
+                entry.deleting = true;
+                entry.pending = None;
+                Change::Changed
+            }
+            _ => {
+                state.remove(uid);
+                Change::Nothing
+            }
         }
     }
 
@@ -323,6 +329,19 @@ impl HubWorks {
         finalizer::set(&self.api(&cluster), &name, uid, true).await
     }
 
+    /// The deletion of a work that is not in the hub's API any more.
+    fn lost(&self, uid: &str) -> Option<ManifestWork> {
+        let state = self.state();
+        let entry = state.works.get(uid)?;
+        let since = entry.lost?;
+        let mut work = ManifestWork::new(&entry.name, ManifestWorkSpec::default());
+        work.metadata.namespace = Some(entry.cluster.to_string());
+        work.metadata.uid = Some(uid.to_owned());
+        work.metadata.generation = Some(entry.version);
+        work.metadata.deletion_timestamp = Some(Time(since));
+        Some(work)
+    }
+
     /// Ends a work whose agent has never said anything of it.
     fn end_unheard(&self, uid: &str, cluster: &str) {
         let is_away = {
@@ -337,6 +356,10 @@ impl HubWorks {
             && entry.end == End::NotYet
             && is_away
         {
+            if entry.lost.is_some() {
+                state.remove(uid);
+                return;
+            }
             entry.end = End::Told;
             drop(state);
             self.writes.add(uid);
@@ -364,6 +387,9 @@ impl SourceStore for HubWorks {
     }
 
     async fn get(&self, uid: &str) -> Result<Option<Arc<ManifestWork>>, String> {
+        if let Some(lost) = self.lost(uid) {
+            return Ok(Some(Arc::new(lost)));
+        }
         let work = match self.current(uid).await {
             Ok(Some(work)) => work,
             Ok(None) => return Ok(None),
@@ -415,10 +441,14 @@ impl SourceStore for HubWorks {
                 warn!(uid, cluster = %entry.cluster, "an agent has removed what is wanted");
                 return Ok(TakenStatus::SendAgain);
             }
+            if entry.lost.is_some() {
+                state.remove(&uid);
+                return Ok(TakenStatus::Kept);
+            }
             if entry.end == End::NotYet {
                 entry.end = End::Told;
             }
-        } else {
+        } else if entry.lost.is_none() {
             let hash = mark.hash.unwrap_or_else(|| status_hash(&status));
             entry.last_sequence_id = mark.sequence_id;
             if hash == entry.hash {

@@ -72,27 +72,21 @@ impl HubEvents {
             Change::Changed => self.client.changed(uid),
             // What changed while nobody watched may be new to its agent.
             Change::Listed => self.client.refresh(uid),
-            Change::Nothing | Change::Lost { .. } => {}
+            Change::Nothing => {}
         }
     }
 
-    /// A work is gone.
+    /// A work is gone. Its agent is told, unless it was the one to say so.
     pub fn gone(&self, uid: &str) {
-        self.lost(&self.works.gone(uid));
+        if self.works.gone(uid) == Change::Changed {
+            self.client.changed(uid);
+        }
     }
 
     /// All works have been listed.
     pub fn listed(&self) {
-        self.works
-            .listed()
-            .iter()
-            .for_each(|change| self.lost(change));
-    }
-
-    /// Its agent has not said that it is gone, and may have it still.
-    fn lost(&self, change: &Change) {
-        if let Change::Lost { cluster, last } = change {
-            self.client.forget(cluster, last);
+        for uid in self.works.listed() {
+            self.client.changed(&uid);
         }
     }
 
