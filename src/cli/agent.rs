@@ -11,6 +11,7 @@ use super::{ConfigArgs, commands};
 use crate::runtime::Roles;
 use crate::settings::{
     Cluster, ClusterAccess, Driver, Problem, Settings, SettingsError, Sources, check_name,
+    effective,
 };
 
 /// Where OCM's deployment of the agent mounts the secret with access to the hub.
@@ -200,11 +201,23 @@ impl AgentArgs {
         }
     }
 
+    /// Whether works come as CloudEvents, by the flag, else by the settings below it.
+    fn takes_events(&self) -> bool {
+        if let Some(driver) = self.ocm.value("workload-source-driver") {
+            return driver == "mqtt";
+        }
+        let settings = effective(&self.config.sources()).unwrap_or_default();
+        let mut driver = settings
+            .iter()
+            .filter(|setting| setting.key == "transport.driver");
+        driver.any(|driver| driver.value.as_deref() == Some("mqtt"))
+    }
+
     /// Access to the hub: with CloudEvents the driver's file; else the driver's file, else the hub's, else the one in the directory.
     fn hub(&self) -> Option<(&'static str, &'static str, String)> {
         let file = |flag| Some((flag, "hub.kubeconfig", self.ocm.value(flag)?.to_owned()));
         let (dir, source) = ("hub-kubeconfig-dir", "workload-source-config");
-        if self.ocm.value("workload-source-driver") == Some("mqtt") {
+        if self.takes_events() {
             return Some((
                 source,
                 "mqtt.config_file",
@@ -553,6 +566,14 @@ mod tests {
         assert_eq!(settings.mqtt.config_file.as_deref(), Some(file));
         assert_eq!(settings.mqtt.client_id.as_deref(), Some("edge-1-client"));
         assert_eq!(settings.hub.kubeconfig, None);
+        // The settings may say so, too.
+        let by_setting = [
+            "--spoke-cluster-name=edge-1",
+            "--set=transport.driver=mqtt",
+            "--workload-source-config=/spoke/config/mqtt.yaml",
+        ];
+        let (settings_too, _) = read(&by_setting).unwrap();
+        assert_eq!(settings_too.mqtt.config_file.as_deref(), Some(file));
         let note = "--cloudevents-client-codecs: manifest has no effect: all works come as \
                     manifestbundle";
         assert_eq!(notes, [note]);

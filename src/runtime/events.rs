@@ -21,6 +21,7 @@ use muster_workclient::{Driver, LOOPBACK_HUB_ID};
 
 use super::whole;
 use crate::settings::{EventDialect, Settings};
+use tracing::warn;
 use users::UsersError;
 
 mod users;
@@ -244,10 +245,16 @@ impl Links {
                 .zip(mqtt.client_key_file.clone())
                 .map(|(certificate, key)| (Pem::File(certificate), Pem::File(key)));
             let ca = mqtt.ca_file.clone().map(Pem::File);
+            if password.is_some() && !mqtt.uses_tls() {
+                warn!(
+                    broker,
+                    "no TLS (mqtt.tls): the password travels in the clear"
+                );
+            }
             MqttOptions {
                 username: mqtt.username.clone(),
                 password,
-                tls: (ca.is_some() || identity.is_some()).then_some(Tls {
+                tls: mqtt.uses_tls().then_some(Tls {
                     ca,
                     identity,
                     check_interval: LOOK_AT_FILES,

@@ -56,6 +56,7 @@ const KEYS: &[(&str, Expect)] = &[
     ("mqtt.broker", Expect::Text),
     ("mqtt.username", Expect::Text),
     ("mqtt.password_file", Expect::Text),
+    ("mqtt.tls", Expect::Boolean),
     ("mqtt.ca_file", Expect::Text),
     ("mqtt.client_cert_file", Expect::Text),
     ("mqtt.client_key_file", Expect::Text),

@@ -18,6 +18,8 @@ pub struct Mqtt {
     pub username: Option<String>,
     /// File with its password.
     pub password_file: Option<PathBuf>,
+    /// Whether the connection is TLS; `None`: with a CA or a certificate of its own, or to port 8883.
+    pub tls: Option<bool>,
     /// A CA beside the system's.
     pub ca_file: Option<PathBuf>,
     /// Certificate to show to the broker.
@@ -43,6 +45,18 @@ pub struct Mqtt {
     /// Clusters that nothing is sent to.
     #[serde(default, deserialize_with = "list::deserialize")]
     pub except_clusters: Vec<String>,
+}
+
+impl Mqtt {
+    /// [`Mqtt::tls`] with its default.
+    pub fn uses_tls(&self) -> bool {
+        let is_usual = |broker: &String| broker.ends_with(":8883");
+        self.tls.unwrap_or_else(|| {
+            self.ca_file.is_some()
+                || self.client_cert_file.is_some()
+                || self.broker.as_ref().is_some_and(is_usual)
+        })
+    }
 }
 
 /// Forms of topics and events.
@@ -153,6 +167,19 @@ mod tests {
         let with = |sources: Sources, (key, value): &(&str, &str)| sources.with_flag(*key, *value);
         let sources = set.iter().fold(Sources::default(), with);
         Settings::load(&sources).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn tls_is_used_where_it_is_usual_unless_told_otherwise() {
+        for (set, expected) in [
+            (&[("mqtt.broker", "b:1883")][..], false),
+            (&[("mqtt.broker", "b:8883")], true),
+            (&[("mqtt.broker", "b:1883"), ("mqtt.ca_file", "/f")], true),
+            (&[("mqtt.broker", "b:8883"), ("mqtt.tls", "false")], false),
+            (&[("mqtt.broker", "b:1"), ("mqtt.tls", "true")], true),
+        ] {
+            assert_eq!(load(set).unwrap().mqtt.uses_tls(), expected, "{set:?}");
+        }
     }
 
     #[test]

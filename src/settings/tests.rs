@@ -48,6 +48,7 @@ fn defaults_are_those_of_the_design() {
                 broker: None,
                 username: None,
                 password_file: None,
+                tls: None,
                 ca_file: None,
                 client_cert_file: None,
                 client_key_file: None,

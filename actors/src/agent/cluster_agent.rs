@@ -14,6 +14,7 @@ use actix::{
     Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message,
     MessageResult, ResponseActFuture, SpawnHandle, StreamHandler, Supervised, fut::wrap_future,
 };
+use futures::StreamExt;
 use futures::future::join_all;
 use jiff::Timestamp;
 use kube::Api;
@@ -84,7 +85,7 @@ pub struct ClusterAgent {
     flushing: bool,
     works: Option<SpawnHandle>,
     /// How the link to the hub goes.
-    link: Option<SpawnHandle>,
+    link: Vec<SpawnHandle>,
     link_health: Option<StreamHealth>,
     watches: Option<Addr<WatchSupervisor>>,
     /// The works named by the list under way.
@@ -105,7 +106,7 @@ impl ClusterAgent {
             outbox: Outbox::default(),
             flushing: false,
             works: None,
-            link: None,
+            link: Vec::new(),
             link_health: None,
             watches: None,
             listing: None,
@@ -291,7 +292,11 @@ impl ClusterAgent {
         if let Some(link) = self.deps.hub_link.clone() {
             let name = format!("{} events", self.deps.cluster);
             self.link_health = Some(self.deps.health.stream(name));
-            self.link = Some(ctx.add_stream(WatchStream::new(link)));
+            let heard = WatchStream::new(link.heard).map(HeardSince);
+            self.link = vec![
+                ctx.add_stream(WatchStream::new(link.state)),
+                ctx.add_stream(heard),
+            ];
         }
     }
 
@@ -318,7 +323,7 @@ impl Supervised for ClusterAgent {
         self.outbox = Outbox::default();
         self.flushing = false;
         self.works = None;
-        self.link = None;
+        self.link.clear();
         self.listing = None;
         self.synced = false;
         self.stopping = false;
@@ -343,18 +348,23 @@ impl StreamHandler<Seen<Work>> for ClusterAgent {
     fn finished(&mut self, _: &mut Self::Context) {}
 }
 
+/// Since when a source of works has been heard.
+#[derive(Debug)]
+struct HeardSince(Option<Timestamp>);
+
 impl StreamHandler<ConnectionState> for ClusterAgent {
     fn handle(&mut self, state: ConnectionState, _: &mut Self::Context) {
         if let Some(health) = &self.link_health {
             say(health, &state);
         }
-        let heard = match state {
-            ConnectionState::Subscribed => Heard::Since(Timestamp::now()),
-            ConnectionState::Connecting
-            | ConnectionState::Refused { .. }
-            | ConnectionState::Lost { .. } => Heard::Not,
-        };
-        self.env.set_heard(heard);
+    }
+
+    fn finished(&mut self, _: &mut Self::Context) {}
+}
+
+impl StreamHandler<HeardSince> for ClusterAgent {
+    fn handle(&mut self, HeardSince(since): HeardSince, _: &mut Self::Context) {
+        self.env.set_heard(since.map_or(Heard::Not, Heard::Since));
         self.wake_evictions();
     }
 
@@ -407,7 +417,7 @@ impl Handler<Stop> for ClusterAgent {
 
     fn handle(&mut self, _: Stop, ctx: &mut Self::Context) -> Self::Result {
         self.stopping = true;
-        for stream in [self.works.take(), self.link.take()].into_iter().flatten() {
+        for stream in self.works.take().into_iter().chain(self.link.drain(..)) {
             ctx.cancel_future(stream);
         }
         self.book.close(ctx);

@@ -10,8 +10,8 @@
 //!
 //! The start time is kept in the record, so that a restart does not begin the wait anew. Nothing
 //! here depends on how often the record changes meanwhile: the end is a point in time. Where works
-//! come over a bus, it is a whole grace period after the last time that the link was made: an agent
-//! that hears nothing of a work must not take it for gone.
+//! come over a bus, it is a whole grace period after a source was last heard anew: an agent that hears
+//! nothing of a work must not take it for gone.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -67,8 +67,7 @@ pub use watched_group::WatchedGroup;
 pub use work::Work;
 
 use actix::Addr;
-use muster_workclient::events::ConnectionState;
-use tokio::sync::watch;
+use muster_workclient::events::HubLink;
 
 use crate::supervision::{Health, Io, Registry};
 
@@ -80,7 +79,7 @@ pub struct AgentDeps {
     /// Where its works are read and written (from `muster-workclient`).
     pub hub: kube::Client,
     /// How the link goes over which they come; `None` where they are read from the hub's API.
-    pub hub_link: Option<watch::Receiver<ConnectionState>>,
+    pub hub_link: Option<HubLink>,
     /// The text that the hub is known by; its hash is part of the names of AppliedManifestWorks.
     pub hub_id: String,
     /// Whose AppliedManifestWorks these are; the hub's hash unless set.

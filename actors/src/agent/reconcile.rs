@@ -69,9 +69,9 @@ pub(super) struct Env {
 pub(super) enum Heard {
     /// Its API tells all of it whenever it tells anything.
     Always,
-    /// Works come over a bus, which there is no link to.
+    /// Works come over a bus, and no source is heard there.
     Not,
-    /// Works come over a bus, with a link since then.
+    /// Works come over a bus, and a source has been heard since then.
     Since(Timestamp),
 }
 

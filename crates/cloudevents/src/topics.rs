@@ -233,6 +233,17 @@ impl Dialect {
         Some(topic).filter(|topic| !topic.contains('+'))
     }
 
+    /// Where a source says that it is there; there is none without a broadcast of its own.
+    pub fn source_presence_topic(&self, source: &str) -> Option<String> {
+        match self {
+            Self::SdkGo(topics) => {
+                let topic = topics.source_broadcast.as_deref()?;
+                Some(first_plus(unshared(topic), source))
+            }
+            Self::Enhancement => Some(format!("/sources/{source}/clusters/statusresync")),
+        }
+    }
+
     /// The source and the cluster that a topic names, as far as it does.
     pub fn names<'a>(&self, topic: &'a str) -> (Option<&'a str>, Option<&'a str>) {
         let words: Vec<_> = topic.split('/').collect();

@@ -547,7 +547,10 @@ impl Publish for PickyPublisher {
                 let reason = "quota exceeded".to_owned();
                 return Err(PublishError::Refused { topic, reason });
             }
-            assert!(!retain);
+            // Whoever is there says so, for others to keep.
+            if retain {
+                return self.inner.publish_retained(outgoing).await;
+            }
             self.inner.publish(outgoing).await
         }
         .boxed()
@@ -613,6 +616,30 @@ async fn a_source_knows_who_is_there() {
     until(&wanted, "a is gone", is("edge-a", false)).await;
     assert_eq!(wanted.is_connected("edge-b"), Some(true));
     assert_eq!(wanted.is_connected("edge-c"), None);
+}
+
+/// An agent knows whether a source is there: by anything that it says, until it says that it goes.
+#[tokio::test(start_paused = true)]
+async fn an_agent_knows_whether_a_source_is_there() {
+    let (bus, kept) = (Loopback::new(), store());
+    let client = agent_of("edge-a", &kept);
+    let mut heard = client.heard();
+    let _agent = client.subscribe(&bus);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(*heard.borrow_and_update(), None, "nobody has said anything");
+    let source = source("hub", &store());
+    let subscription = source.subscribe(&bus);
+    heard.wait_for(Option::is_some).await.unwrap();
+    drop(subscription);
+    heard.wait_for(Option::is_none).await.unwrap();
+    let hub = hub("other");
+    let wire = Wire::open(&bus, &[]);
+    wire.say(
+        hub.send(Action::CreateRequest, &thing("one", "edge-a"))
+            .unwrap(),
+    )
+    .await;
+    heard.wait_for(Option::is_some).await.unwrap();
 }
 
 /// What a source does not have any more goes from the cluster, also while nobody is subscribed.

@@ -21,7 +21,7 @@ pub use muster_cloudevents::client::ConnectionState;
 
 pub use agent::{AgentEvents, AgentWorks};
 pub use hub::{AgentPresence, HubWorks};
-pub use link::EventLink;
+pub use link::{EventLink, HubLink};
 pub use source::{HubEvents, SourceEvents};
 
 /// Why works cannot travel as events.

@@ -18,11 +18,10 @@ use std::sync::Arc;
 
 use kube::Client;
 pub use muster_cloudevents::bus::Bus;
-use tokio::sync::watch;
 
 pub use hub::HubConfig;
 
-use events::{AgentEvents, AgentWorks, ConnectionState, EventsError};
+use events::{AgentEvents, AgentWorks, EventsError, HubLink};
 
 /// Hub id of the loopback driver unless the builder is told another: a hub in the same process has
 /// no address.
@@ -181,8 +180,8 @@ impl WorkClient {
     }
 
     /// How the link to the bus goes, where works come as events.
-    pub fn link(&self) -> Option<watch::Receiver<ConnectionState>> {
-        self.works.as_ref().map(|works| works.link().state())
+    pub fn link(&self) -> Option<HubLink> {
+        self.works.as_ref().map(|works| works.hub_link())
     }
 
     /// Waits until what has been written is on disk, where works are kept here.

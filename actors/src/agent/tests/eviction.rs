@@ -105,9 +105,11 @@ async fn a_record_without_a_work_goes_after_the_grace_period() {
 /// An agent that hears nothing of works does not take them for gone, however long that lasts; nor at
 /// once when it hears again: what its sources have is still to come.
 #[actix::test]
-async fn without_a_link_nothing_is_evicted() {
+async fn without_a_source_nothing_is_evicted() {
     let (link, state) = watch::channel(ConnectionState::Connecting);
-    let world = World::linked(|settings| settings.eviction_grace = GRACE, state).await;
+    let (source, heard) = watch::channel(None);
+    let hub_link = HubLink { state, heard };
+    let world = World::linked(|settings| settings.eviction_grace = GRACE, hub_link).await;
     let record = record_of(HUB_ID, &hub_hash(HUB_ID), "fakework");
     leave_behind(&world, &record, "cm1").await;
     let target = record_target(name(&record));
@@ -132,11 +134,15 @@ async fn without_a_link_nothing_is_evicted() {
 
     link.send_replace(ConnectionState::Subscribed);
     world.polls(2).await;
-    assert!(
-        world.get(target).await.is_some(),
-        "its grace period begins now"
-    );
+    assert!(world.get(target).await.is_some(), "there is no source");
     assert_eq!(world.deps.health.not_ready(), [""; 0]);
+    source.send_replace(Some(Timestamp::now()));
+    world.polls(2).await;
+    assert!(world.get(target).await.is_some(), "its time begins now");
+    // One that has been there for long has had the time to send it.
+    source.send_replace(Some(Timestamp::UNIX_EPOCH));
+    world.object(target, |record| record.is_none()).await;
+    assert!(world.get(cm("cm1")).await.is_none());
     world.end().await;
 }
 

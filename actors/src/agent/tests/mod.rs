@@ -83,7 +83,7 @@ use muster_api::work::{
 };
 use muster_apiserver::{ApiServer, Authorization, Storage};
 use muster_core::applied_work::{applied_work_name, hub_hash};
-use muster_workclient::events::ConnectionState;
+use muster_workclient::events::{ConnectionState, HubLink};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -125,10 +125,7 @@ impl World {
     }
 
     /// With works that come over a bus, as far as the agent can tell.
-    async fn linked(
-        adjust: impl FnOnce(&mut AgentSettings),
-        link: watch::Receiver<ConnectionState>,
-    ) -> Self {
+    async fn linked(adjust: impl FnOnce(&mut AgentSettings), link: HubLink) -> Self {
         Self::build(adjust, muster_api::crds::hub(), Some(link)).await
     }
 
@@ -148,7 +145,7 @@ impl World {
     async fn build(
         adjust: impl FnOnce(&mut AgentSettings),
         hub_crds: Vec<CustomResourceDefinition>,
-        hub_link: Option<watch::Receiver<ConnectionState>>,
+        hub_link: Option<HubLink>,
     ) -> Self {
         tokio::time::pause();
         let hub = server(hub_crds).await;

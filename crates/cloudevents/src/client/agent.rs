@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
@@ -12,6 +13,7 @@ use super::outbox::{Outbox, What};
 use super::running::{ASKED, Core, Encoded, Side, Subscription};
 use super::{ClientError, ClientOptions, ConnectionState};
 use crate::bus::{Bus, Delivery, Session};
+use crate::presence::SourcePresence;
 use crate::protocol::{Codec, accepts_spec};
 use crate::resync::{Resource, ResourceVersion, ResourceVersions, answer_statuses};
 use crate::{Action, Agent, Outgoing, ToAgent};
@@ -104,7 +106,11 @@ impl<C: Codec, S: AgentStore<Resource = C::Resource>> AgentClient<C, S> {
     /// A client that is on no bus yet.
     pub fn new(agent: Agent<C>, store: Arc<S>, options: ClientOptions) -> Self {
         let meter = Meter::new("agent", agent.cluster());
-        let side = AgentSide { agent, store };
+        let side = AgentSide {
+            agent,
+            store,
+            heard: watch::Sender::new(None),
+        };
         let core = Core::new(side, options, meter);
         Self { core }
     }
@@ -118,6 +124,12 @@ impl<C: Codec, S: AgentStore<Resource = C::Resource>> AgentClient<C, S> {
     /// Whether it hears what is for it.
     pub fn state(&self) -> watch::Receiver<ConnectionState> {
         self.core.state()
+    }
+
+    /// Since when a source has been heard on the connection of now: before, that nothing comes does
+    /// not mean that there is nothing. Sources of muster's say when they are gone.
+    pub fn heard(&self) -> watch::Receiver<Option<Timestamp>> {
+        self.core.side.heard.subscribe()
     }
 
     /// The status of a resource in the store has changed. It is sent as it is when its turn comes, as
@@ -162,6 +174,7 @@ impl<C: Codec, S: AgentStore<Resource = C::Resource>> AgentClient<C, S> {
 pub(super) struct AgentSide<C, S> {
     agent: Agent<C>,
     store: Arc<S>,
+    heard: watch::Sender<Option<Timestamp>>,
 }
 
 impl<C: Codec, S: AgentStore<Resource = C::Resource>> AgentSide<C, S> {
@@ -178,6 +191,17 @@ impl<C: Codec, S: AgentStore<Resource = C::Resource>> AgentSide<C, S> {
         });
         let versions = versions.collect();
         self.agent.ask(&ResourceVersions { versions })
+    }
+
+    /// A source is there, or is not.
+    fn hear(&self, is: bool) {
+        self.heard.send_if_modified(|heard| {
+            let changed = heard.is_some() != is;
+            if changed {
+                *heard = is.then(Timestamp::now);
+            }
+            changed
+        });
     }
 
     /// Takes a resource; gives the word for what became of it.
@@ -248,7 +272,16 @@ impl<C: Codec, S: AgentStore<Resource = C::Resource>> Side for AgentSide<C, S> {
 
     async fn take(&self, delivery: &mut Delivery, outbox: &Outbox) -> Result<&'static str, String> {
         let message = delivery.take();
-        match self.agent.receive(&delivery.topic, message) {
+        let received = self.agent.receive(&delivery.topic, message);
+        if let Ok(received) = &received {
+            let gone = matches!(
+                received,
+                ToAgent::Presence(SourcePresence { connected: false })
+            );
+            self.hear(!gone);
+        }
+        match received {
+            Ok(ToAgent::Presence(_)) => Ok("presence"),
             Ok(ToAgent::Spec(resource)) => self.take_spec(*resource, outbox).await,
             Ok(ToAgent::Asked { source, known }) => {
                 let mut own = self.store.held();
@@ -291,5 +324,12 @@ impl<C: Codec, S: AgentStore<Resource = C::Resource>> Side for AgentSide<C, S> {
 
     fn arrived(&self, resource: &C::Resource) {
         self.store.sent(resource);
+    }
+
+    fn unsendable(&self, _: &str, _: &str) {}
+
+    /// Who was there on another connection may not be on this one.
+    fn connected(&self, _: bool) {
+        self.hear(false);
     }
 }

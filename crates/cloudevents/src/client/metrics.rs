@@ -12,7 +12,7 @@ const WAITING: &str = "muster_event_client_waiting";
 pub fn describe() {
     describe_counter!(
         RECEIVED,
-        "events that came, by side, type and result; all but taken and asked were dropped"
+        "events that came, by side, type and result; all but taken, asked, part and presence were dropped"
     );
     describe_counter!(SENT, "events sent, by side, type and result");
     describe_counter!(RESYNCS, "requests for what may have been missed, by side");

@@ -1,6 +1,6 @@
 //! What sources and agents do alike on a bus.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -76,6 +76,10 @@ pub(super) trait Side: Send + Sync + 'static {
     ) -> impl Future<Output = Encoded<Self::Resource>> + Send;
     /// The broker has what was said of a resource.
     fn arrived(&self, resource: &Self::Resource);
+    /// A resource cannot be sent as it is.
+    fn unsendable(&self, uid: &str, why: &str);
+    /// The connection is there, from now on and anew, or is gone.
+    fn connected(&self, is: bool);
 }
 
 /// What the tasks of a client share.
@@ -178,6 +182,7 @@ impl<S: Side> Core<S> {
         while let Some(event) = events.recv().await {
             match event {
                 BusEvent::Subscribed => {
+                    self.side.connected(true);
                     self.say_again();
                     self.set_publisher(Some(publisher.clone()));
                     self.state.send_replace(ConnectionState::Subscribed);
@@ -203,6 +208,7 @@ impl<S: Side> Core<S> {
                     }
                 }
                 BusEvent::Lost { reason, .. } => {
+                    self.side.connected(false);
                     self.set_publisher(None);
                     self.meter.connected(false);
                     self.state.send_modify(|state| {
@@ -346,7 +352,9 @@ impl<S: Side> Core<S> {
 
     async fn keep_sending(self: Arc<Self>, mut sessions: watch::Receiver<u64>) {
         let mut on_their_way = FuturesUnordered::new();
-        let mut pauses = pauses();
+        // Those that failed wait each by itself: a topic that is refused keeps nobody else waiting.
+        let mut waiting = FuturesUnordered::new();
+        let mut failures: HashMap<String, u32> = HashMap::new();
         loop {
             self.meter.waiting(self.outbox.len());
             let publisher = self.publisher();
@@ -359,14 +367,26 @@ impl<S: Side> Core<S> {
             }
             tokio::select! {
                 Some(result) = on_their_way.next(), if !on_their_way.is_empty() => match result {
-                    Sending::Arrived => pauses = self::pauses(),
-                    Sending::NotConnected => {}
-                    Sending::Failed(error) => {
-                        let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
-                        debug!(error, ?pause, "sending pauses");
-                        tokio::time::sleep(pause).await;
+                    Sending::Done(uid) => {
+                        failures.remove(&uid);
+                        self.outbox.done(&uid);
+                    }
+                    Sending::NotConnected(uid, what) => self.outbox.failed(&uid, what),
+                    Sending::Failed(uid, what) => {
+                        let times = failures.entry(uid.clone()).or_default();
+                        let pause = FIRST_PAUSE * 2_u32.saturating_pow(*times);
+                        *times += 1;
+                        let pause = pause.min(LONGEST_PAUSE);
+                        debug!(uid, ?pause, "tried again later");
+                        waiting.push(async move {
+                            tokio::time::sleep(pause).await;
+                            (uid, what)
+                        });
                     }
                 },
+                Some((uid, what)) = waiting.next(), if !waiting.is_empty() => {
+                    self.outbox.failed(&uid, what);
+                }
                 () = self.outbox.more(), if room && publisher.is_some() => {}
                 changed = sessions.changed() => if changed.is_err() {
                     return;
@@ -378,20 +398,16 @@ impl<S: Side> Core<S> {
     async fn send(&self, publisher: Publisher, uid: String, what: What) -> Sending {
         let (outgoing, event, resource) = match self.side.encode(&uid, &what).await {
             Encoded::Message(outgoing, event, resource) => (outgoing, event, resource),
-            Encoded::Nothing => {
-                self.outbox.done(&uid);
-                return Sending::Arrived;
-            }
+            Encoded::Nothing => return Sending::Done(uid),
             Encoded::Never(error) => {
                 warn!(uid, error, "not sent, and never will be as it is");
                 self.meter.sent("other", "unsendable");
-                self.outbox.done(&uid);
-                return Sending::Arrived;
+                self.side.unsendable(&uid, &error);
+                return Sending::Done(uid);
             }
             Encoded::NotNow(error) => {
                 warn!(uid, error, "not sent yet");
-                self.outbox.failed(&uid, what);
-                return Sending::Failed(error);
+                return Sending::Failed(uid, what);
             }
         };
         match publisher.publish(outgoing).await {
@@ -401,23 +417,21 @@ impl<S: Side> Core<S> {
                     self.remember(&uid);
                     self.side.arrived(&resource);
                 }
-                self.outbox.done(&uid);
-                Sending::Arrived
+                Sending::Done(uid)
             }
             Err(error) => {
                 self.meter.sent(event, error.reason());
                 if error.is_final() {
                     warn!(uid, %error, "not sent, and never will be as it is");
-                    self.outbox.done(&uid);
-                    return Sending::Arrived;
+                    self.side.unsendable(&uid, &error.to_string());
+                    return Sending::Done(uid);
                 }
-                self.outbox.failed(&uid, what);
                 if error.is_of_connection() {
                     debug!(uid, %error, "not sent yet");
-                    return Sending::NotConnected;
+                    return Sending::NotConnected(uid, what);
                 }
                 warn!(uid, %error, "not sent yet");
-                Sending::Failed(error.to_string())
+                Sending::Failed(uid, what)
             }
         }
     }
@@ -429,11 +443,13 @@ struct Signals {
     not_taken: watch::Receiver<u64>,
 }
 
+/// What became of something to be said.
 enum Sending {
-    Arrived,
+    /// The broker has it, or there is nothing to say.
+    Done(String),
     /// Its connection is gone, or soon will be said to be.
-    NotConnected,
-    Failed(String),
+    NotConnected(String, What),
+    Failed(String, What),
 }
 
 fn pauses() -> backon::ExponentialBackoff {

@@ -76,7 +76,7 @@ pub trait SourceStore: Send + Sync + 'static {
         &self,
         uid: &str,
     ) -> impl Future<Output = Result<Option<Arc<Self::Resource>>, String>> + Send;
-    /// The hashes of the statuses of what is not to go, by cluster.
+    /// The hashes of all statuses, by cluster.
     fn status_hashes(&self) -> BTreeMap<String, StatusHashes>;
     /// A status that is news. An error if it cannot be kept: it is asked for again.
     fn take_status(
@@ -86,6 +86,8 @@ pub trait SourceStore: Send + Sync + 'static {
     ) -> impl Future<Output = Result<TakenStatus, String>> + Send;
     /// The broker has this.
     fn sent(&self, _resource: &Self::Resource) {}
+    /// This can never be sent as it is.
+    fn unsendable(&self, _uid: &str, _why: &str) {}
     /// An agent of muster's has come or gone.
     fn presence(&self, _presence: Presence) {}
 }
@@ -269,12 +271,12 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> Side for SourceSide<C, S>
         Session {
             // `Source::new` has seen that there are some.
             filters: self.source.filters().unwrap_or_default(),
-            will: None,
+            will: self.source.presence(false),
         }
     }
 
     fn greeting(&self) -> Option<Outgoing> {
-        None
+        self.source.presence(true)
     }
 
     async fn requests(&self) -> Result<Vec<Outgoing>, String> {
@@ -377,4 +379,10 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> Side for SourceSide<C, S>
     fn arrived(&self, resource: &C::Resource) {
         self.store.sent(resource);
     }
+
+    fn unsendable(&self, uid: &str, why: &str) {
+        self.store.unsendable(uid, why);
+    }
+
+    fn connected(&self, _: bool) {}
 }

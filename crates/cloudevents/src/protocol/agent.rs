@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::{Codec, Dropped, Outgoing, SendError, Stamps, request, typed};
 use crate::event::extension::{CLUSTER_NAME, ORIGINAL_SOURCE, RESYNC_ID, RESYNC_PART};
-use crate::presence::Presence;
+use crate::presence::{Presence, SourcePresence};
 use crate::resync::{ResourceVersions, StatusHashes, split_versions};
 use crate::sequence::Sequence;
 use crate::{Action, Dialect, Event, EventType, Message, Stamp, SubResource, TopicError};
@@ -45,6 +45,8 @@ pub enum ToAgent<T> {
         /// What it knows.
         known: StatusHashes,
     },
+    /// A source of muster's has come or gone.
+    Presence(SourcePresence),
 }
 
 impl<C: Codec> Agent<C> {
@@ -208,6 +210,9 @@ impl<C: Codec> Agent<C> {
                 claimed: event.source,
                 named: named.to_owned(),
             });
+        }
+        if let Some(presence) = SourcePresence::read(&event)? {
+            return Ok(ToAgent::Presence(presence));
         }
         let event_type = typed(&self.codec, &event)?;
         let meant = event.get(CLUSTER_NAME).unwrap_or_default();

@@ -6,7 +6,7 @@ use super::{Codec, Dropped, Outgoing, SendError, Stamps, request, typed};
 use crate::event::extension::{
     CLUSTER_NAME, ORIGINAL_SOURCE, RESYNC_ID, RESYNC_PART, SEQUENCE_ID, STATUS_HASH,
 };
-use crate::presence::Presence;
+use crate::presence::{Presence, SourcePresence};
 use crate::resync::{Parts, ResourceVersion, ResourceVersions, StatusHashes, split_hashes};
 use crate::{
     Action, Dialect, Event, EventType, ExtensionError, Message, Stamp, SubResource, TopicError,
@@ -165,6 +165,15 @@ impl<C: Codec> Source<C> {
                 self.outgoing(&event)
             })
             .collect()
+    }
+
+    /// Tells agents that the source is there, or is not; `None` where it has no topic for that.
+    pub fn presence(&self, connected: bool) -> Option<Outgoing> {
+        let event = SourcePresence { connected }.event((self.stamps)(), &self.id);
+        Some(Outgoing {
+            topic: self.dialect.source_presence_topic(&self.id)?,
+            message: (&event).into(),
+        })
     }
 
     /// Reads a message that was published to this topic. Who may publish there is the broker's to

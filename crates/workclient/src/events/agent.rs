@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures::StreamExt;
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
@@ -15,11 +16,12 @@ use muster_cloudevents::bus::Bus;
 use muster_cloudevents::client::{AgentClient, ClientOptions};
 use muster_cloudevents::work::{Form, WorkCodec};
 use muster_cloudevents::{Agent, Dialect};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tracing::{debug, warn};
 
 use super::local::LocalWorks;
-use super::{EventLink, EventsError};
+use super::{EventLink, EventsError, HubLink};
 
 /// How an agent gets its works.
 #[derive(Debug, Clone)]
@@ -43,6 +45,7 @@ pub struct AgentEvents {
 pub struct AgentWorks {
     server: ApiServer,
     link: EventLink,
+    heard: watch::Receiver<Option<Timestamp>>,
     watch: AbortHandle,
 }
 
@@ -80,10 +83,12 @@ impl AgentWorks {
         let api = Api::namespaced(server.uncounted_client(), &events.cluster);
         let watch = tokio::spawn(follow(api, works, client.clone())).abort_handle();
         let subscription = client.subscribe(bus);
+        let heard = client.heard();
         let link = EventLink::new(client.state(), move || client.waiting(), subscription);
         Ok(Self {
             server,
             link,
+            heard,
             watch,
         })
     }
@@ -96,6 +101,14 @@ impl AgentWorks {
     /// The link to the bus.
     pub const fn link(&self) -> &EventLink {
         &self.link
+    }
+
+    /// How the link goes, for the agent.
+    pub fn hub_link(&self) -> HubLink {
+        HubLink {
+            state: self.link.state(),
+            heard: self.heard.clone(),
+        }
     }
 
     /// Ends the API and waits until all writes are on disk.

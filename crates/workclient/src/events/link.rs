@@ -3,8 +3,19 @@
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use muster_cloudevents::client::{ConnectionState, Subscription};
 use tokio::sync::watch;
+
+/// How an agent's link goes.
+#[derive(Debug, Clone)]
+pub struct HubLink {
+    /// Whether what is for the agent is heard.
+    pub state: watch::Receiver<ConnectionState>,
+    /// Since when a source has been heard on the connection of now. Before, that a work does not come
+    /// does not mean that it is gone.
+    pub heard: watch::Receiver<Option<Timestamp>>,
+}
 
 /// A link to a bus, until this is dropped.
 #[must_use = "the link ends when this is dropped"]

@@ -23,6 +23,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// Longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
+/// Counts writes that failed; each is tried again.
+const FAILED: &str = "muster_event_status_writes_failed_total";
+
 /// Uids of works for which something is to be written. Each is in it once: what is written is what
 /// is known when its turn comes.
 pub(super) struct StatusWrites {
@@ -67,6 +70,10 @@ impl StatusWrites {
 
 /// Writes, for as long as anybody has the works.
 pub(super) fn start(works: &Arc<HubWorks>, queue: Queue) {
+    metrics::describe_counter!(
+        FAILED,
+        "statuses from events that could not be written to the hub's API at a try"
+    );
     let works = Arc::downgrade(works);
     tokio::spawn(async move {
         let queue = UnboundedReceiverStream::new(queue);
@@ -95,7 +102,7 @@ async fn write(works: Weak<HubWorks>, uid: String, pause: Duration) {
             let pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
             let (cluster, name) = (&pending.cluster, &pending.name);
             warn!(%cluster, name, %error, ?pause, "status not written yet");
-            metrics::counter!("muster_event_status_writes_failed_total").increment(1);
+            metrics::counter!(FAILED).increment(1);
             let works = Arc::downgrade(&works);
             // It does not keep others waiting.
             tokio::spawn(async move {
