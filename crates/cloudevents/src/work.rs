@@ -285,6 +285,7 @@ pub fn encode_spec(
         }
         return Ok(event);
     }
+    check_manifests(&work.spec.workload.manifests).map_err(CodecError::Manifests)?;
     Ok(event.with_json(payload::encode_spec(form, work.uid(), &work.spec)?))
 }
 

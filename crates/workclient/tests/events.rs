@@ -549,6 +549,38 @@ async fn a_status_that_the_hub_refuses_stops_no_other() {
     until(&there, "all", |works| works.values().all(is_done)).await;
 }
 
+/// What cannot be sent says so where its owner looks, and stops nothing else; mended, it goes.
+#[tokio::test(start_paused = true)]
+async fn a_work_that_cannot_be_sent_says_so() {
+    let (bus, api) = (Loopback::new(), hub_api().await);
+    let _hub = Hub::start(&bus, api.client()).await;
+    let there = on_hub(&api, "edge-a");
+    let _edge = Edge::start(&bus, "edge-a", None).await;
+    create(&there, "bad", "first").await;
+    create(&there, "good", "first").await;
+    until(&there, "applied", |works| works.values().all(is_done)).await;
+    let nameless = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}});
+    let spec_of = |manifest: Value| json!({"spec": {"workload": {"manifests": [manifest]}}});
+    change(&there, "bad", spec_of(nameless)).await;
+    let said = |works: &BTreeMap<String, ManifestWork>| {
+        let status = works["bad"].status.as_ref();
+        let conditions = status.map_or(&[][..], |status| &status.conditions);
+        conditions.len() == 1 && conditions[0].reason == "NotSendable"
+    };
+    let works = until(&there, "told", said).await;
+    let condition = &works["bad"].status.as_ref().unwrap().conditions[0];
+    assert_eq!(
+        (&*condition.type_, &*condition.status),
+        ("Applied", "False")
+    );
+    assert_eq!(condition.observed_generation, Some(2));
+    assert!(condition.message.contains("name"), "{}", condition.message);
+    change(&there, "good", json!({"spec": spec("second")})).await;
+    until(&there, "the other", |works| is_done(&works["good"])).await;
+    change(&there, "bad", json!({"spec": spec("third")})).await;
+    until(&there, "mended", |works| works.values().all(is_done)).await;
+}
+
 /// Whatever the bus does, and whoever starts anew: in the end each cluster has what the hub wants,
 /// and the hub knows.
 #[tokio::test(start_paused = true)]

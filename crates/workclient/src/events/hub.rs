@@ -93,6 +93,8 @@ struct Entry {
     /// It is not in the hub's API any more, and its agent has not said that it is gone. Until then, or
     /// until the hub starts anew, it counts as being deleted.
     lost: Option<Timestamp>,
+    /// Why it cannot be sent as it is, until that is in the hub's API.
+    unsendable: Option<Arc<str>>,
     /// A status that is not in the hub's API yet.
     pending: Option<Arc<ManifestWorkStatus>>,
 }
@@ -118,6 +120,8 @@ pub(super) struct Pending {
 pub(super) enum What {
     /// Its status.
     Status(Arc<ManifestWorkStatus>),
+    /// Why it cannot be sent in this version.
+    Unsendable(i64, Arc<str>),
     /// That its agent is done with it.
     Ended,
 }
@@ -248,6 +252,7 @@ impl HubWorks {
             last_sequence_id: None,
             end: End::NotYet,
             lost: None,
+            unsendable: None,
             pending: None,
         };
         state.works.insert(uid.to_owned(), entry);
@@ -282,7 +287,11 @@ impl HubWorks {
         let state = self.state();
         let entry = state.works.get(uid)?;
         let what = match entry.end {
-            End::NotYet => What::Status(Arc::clone(entry.pending.as_ref()?)),
+            End::NotYet => match (&entry.pending, &entry.unsendable) {
+                (Some(status), _) => What::Status(Arc::clone(status)),
+                (None, Some(why)) => What::Unsendable(entry.version, Arc::clone(why)),
+                (None, None) => return None,
+            },
             End::Told => What::Ended,
             End::Written => return None,
         };
@@ -301,6 +310,7 @@ impl HubWorks {
         };
         match what {
             What::Ended => entry.end = End::Written,
+            What::Unsendable(..) => entry.unsendable = None,
             What::Status(status) => {
                 if let Outcome::Written(stored) = outcome {
                     // The agent compares with what it has sent, whatever the API has made of it.
@@ -398,8 +408,7 @@ impl SourceStore for HubWorks {
         let mut work = match decoded(&work) {
             Ok(work) => work,
             Err(error) => {
-                let (namespace, name) = (&work.metadata.namespace, &work.metadata.name);
-                warn!(?namespace, ?name, %error, "a work that cannot be sent");
+                self.unsendable(uid, &error.to_string());
                 return Ok(None);
             }
         };
@@ -467,6 +476,14 @@ impl SourceStore for HubWorks {
             let cluster = work.metadata.namespace.as_deref().unwrap_or_default();
             self.end_unheard(work.uid(), cluster);
         }
+    }
+
+    fn unsendable(&self, uid: &str, why: &str) {
+        if let Some(entry) = self.state().works.get_mut(uid) {
+            warn!(cluster = %entry.cluster, name = entry.name, why, "a work that cannot be sent");
+            entry.unsendable = Some(Arc::from(why));
+        }
+        self.writes.add(uid);
     }
 
     fn presence(&self, Presence { cluster, connected }: Presence) {

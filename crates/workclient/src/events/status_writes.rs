@@ -5,9 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::Api;
 use kube::api::{Patch, PatchParams};
-use muster_api::work::RawManifestWork;
+use muster_api::conditions::FALSE;
+use muster_api::constants::WORK_APPLIED;
+use muster_api::work::{ManifestWorkStatus, RawManifestWork};
 use serde_json::json;
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tracing::warn;
@@ -22,6 +28,9 @@ const AT_A_TIME: usize = 16;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// Longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// The reason of a work that cannot be sent.
+const NOT_SENDABLE: &str = "NotSendable";
 
 /// Counts writes that failed; each is tried again.
 const FAILED: &str = "muster_event_status_writes_failed_total";
@@ -123,12 +132,65 @@ async fn send(works: &HubWorks, uid: &str, pending: &Pending) -> Result<Outcome,
             finalizer::set(&api, name, uid, false).await?;
             return Ok(Outcome::Written(0));
         }
+        What::Unsendable(version, why) => {
+            return say_unsendable(&api, name, uid, *version, why).await;
+        }
         What::Status(status) => status,
     };
+    write_status(&api, name, uid, status).await
+}
+
+/// What a work says that cannot be sent: this version of it is not applied, and why.
+async fn say_unsendable(
+    api: &Api<RawManifestWork>,
+    name: &str,
+    uid: &str,
+    version: i64,
+    why: &str,
+) -> Result<Outcome, kube::Error> {
+    let Some(work) = api.get_opt(name).await? else {
+        return Ok(Outcome::Gone);
+    };
+    // A newer one may do.
+    if work.metadata.generation != Some(version) {
+        return Ok(Outcome::Gone);
+    }
+    let status = work.status.as_deref().map_or("{}", RawValue::get);
+    let mut status: ManifestWorkStatus = serde_json::from_str(status).unwrap_or_default();
+    let mut said = Condition {
+        type_: WORK_APPLIED.to_owned(),
+        status: FALSE.to_owned(),
+        reason: NOT_SENDABLE.to_owned(),
+        message: why.to_owned(),
+        observed_generation: Some(version),
+        last_transition_time: Time(Timestamp::now()),
+    };
+    let conditions = &mut status.conditions;
+    match conditions
+        .iter_mut()
+        .find(|condition| condition.type_ == WORK_APPLIED)
+    {
+        Some(before) => {
+            if before.status == said.status {
+                said.last_transition_time = before.last_transition_time.clone();
+            }
+            *before = said;
+        }
+        None => conditions.push(said),
+    }
+    write_status(api, name, uid, &status).await
+}
+
+async fn write_status(
+    api: &Api<RawManifestWork>,
+    name: &str,
+    uid: &str,
+    status: &ManifestWorkStatus,
+) -> Result<Outcome, kube::Error> {
     let patch = json!([
         // Another work of the same name has nothing to do with it.
         {"op": "test", "path": "/metadata/uid", "value": uid},
-        {"op": "add", "path": "/status", "value": &**status},
+        {"op": "add", "path": "/status", "value": status},
     ]);
     let patch: json_patch::Patch = match serde_json::from_value(patch) {
         Ok(patch) => patch,
