@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 pub use config::{ConfigError, DriverConfig};
-pub use options::{MqttOptions, Tls};
+pub use options::{MqttOptions, Pem, Tls};
 pub use tls::TlsError;
 
 use self::session::{Ended, Link};
