@@ -211,7 +211,8 @@ async fn an_agent_hears_and_says_nothing_of_another_cluster(place: Place) {
     let PublishError::Refused { topic: of, reason } = &error else {
         panic!("{error:?}");
     };
-    assert_eq!((of.as_str(), reason.as_str()), (topic, "NotAuthorized"));
+    assert_eq!(of, topic);
+    assert!(reason.starts_with("NotAuthorized"), "{reason}");
     let own = outgoing("/sources/hub/clusters/edge-b/status", "?");
     writer.publisher.publish(own).await.unwrap();
     // Had the thief been given anything, it would have come before this.
@@ -315,7 +316,7 @@ async fn broker_restarts_lose_nothing(mut place: Place) {
     }
     assert!(deleted.len() > 10);
     let log = hub.log.borrow().clone();
-    assert!(losses(&log).len() >= 6, "{log:?}");
+    assert!(losses(&log).len() >= 4, "{log:?}");
     assert_eq!(log.last(), Some(&Happened::Subscribed));
 }
 
@@ -491,10 +492,9 @@ async fn harm_on_the_way_loses_nothing(place: Place) {
     proxy.rule(move |_, packet| {
         let fate = match (packet, random.random_range(0..100)) {
             (PUBLISH, 0..5) => Fate::ComesTwice,
-            (PUBLISH, 5..15) => Fate::ComesLate,
+            (PUBLISH, 5..15) | (PUBACK, 4..8) => Fate::ComesLate,
             (PUBLISH, 15..16) | (PUBACK, 0..2) => Fate::Vanishes,
             (PUBLISH, 16..18) | (PUBACK, 2..4) => Fate::Cuts,
-            (PUBACK, 4..8) => Fate::ComesLate,
             _ => return Fate::Passes,
         };
         done.fetch_add(1, Ordering::SeqCst);
@@ -559,6 +559,55 @@ async fn large_messages_arrive_and_too_large_ones_fail_alone(place: Place) {
     }
 }
 
+/// What a broker refuses for itself, as mosquitto does what is larger than it was told to take.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_mosquitto_refuses_holds_up_nothing() {
+    let Some(place) = Place::new(Kind::Mosquitto) else {
+        return;
+    };
+    let place = place.with_line("message_size_limit 100000").started().await;
+    let hub = Hub::new(place.options(HUB), &store());
+    let edge = Edge::new(place.options("edge-a"), "edge-a");
+    let error = hub
+        .client
+        .publish(Action::CreateRequest, &of_size("large", 200_000))
+        .await
+        .unwrap_err();
+    let ClientError::Publish(PublishError::Refused { reason, .. }) = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(reason, "PacketTooLarge");
+    hub.put(of_size("large", 200_000));
+    for at in 0..200 {
+        let uid = format!("small-{at}");
+        hub.put(thing(&uid, "edge-a"));
+        until(&edge.store, &uid, |store| store.document(&uid).is_some()).await;
+    }
+    assert_eq!(hub.client.waiting(), 1);
+    hub.set("large", "less");
+    until(&hub.store, "less", is_done).await;
+    assert_eq!(*hub.log.borrow(), [Happened::Subscribed]);
+}
+
+/// Presence is told to those who listen then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mosquitto_that_retains_nothing_will_do() {
+    let Some(place) = Place::new(Kind::Mosquitto) else {
+        return;
+    };
+    let place = place.with_line("retain_available false").started().await;
+    let hub = Hub::new(place.options(HUB), &store());
+    let edge = Edge::new(place.options("edge-a"), "edge-a");
+    hub.put(thing("one", "edge-a"));
+    until(&hub.store, "there", is_done).await;
+    let is = |connected: bool| move |store: &Store| store.is_connected("edge-a") == Some(connected);
+    until(&hub.store, "there", is(true)).await;
+    let log = edge.log.borrow().clone();
+    assert_eq!(losses(&log).len(), 1, "{log:?}");
+    drop(edge);
+    until(&hub.store, "away", is(false)).await;
+}
+
 /// C114: 5,000 works, with a broker that takes 512,000 bytes at once.
 async fn thousands_of_resources_are_resynced(place: Place) {
     const MANY: usize = 5_000;
@@ -593,23 +642,43 @@ async fn thousands_of_resources_are_resynced(place: Place) {
     }
 }
 
-/// C125: whoever is thrown out says so, and does not come back at once.
+/// C125: whoever is thrown out says so, and does not come back at once. This mosquitto says nothing
+/// to it, so that it looks like any end of a connection.
 async fn two_clients_with_one_id_do_not_duel(place: Place) {
     let place = place.started().await;
-    let mut first = open(place.options("edge-a"), &[]);
+    let mut options = place.options("edge-a");
+    options.longest_pause = Duration::from_secs(30);
+    let mut first = open(options.clone(), &[]);
     subscribed(&mut first).await;
-    let mut second = open(place.options("edge-a"), &[]);
+    let mut second = open(options, &[]);
     subscribed(&mut second).await;
-    let (reason, retry_in) = lost(&mut first).await;
-    assert_eq!(
-        reason,
-        "the broker ended the connection: the session was taken over: another client has the same \
-         client id"
-    );
-    assert!(retry_in >= Duration::from_secs(5), "{retry_in:?}");
+    if place.kind() == Kind::Embedded {
+        let (reason, retry_in) = lost(&mut first).await;
+        assert_eq!(
+            reason,
+            "the broker ended the connection: the session was taken over: another client has the \
+             same client id"
+        );
+        assert!(retry_in >= Duration::from_secs(5), "{retry_in:?}");
+    } else {
+        let mut pauses = Vec::new();
+        for _ in 0..6 {
+            let (reason, retry_in) = lost(&mut first).await;
+            assert!(
+                reason.ends_with("or another client has the same client id"),
+                "{reason}"
+            );
+            pauses.push(retry_in);
+            subscribed(&mut first).await;
+        }
+        assert!(pauses[5] > 10 * pauses[0], "{pauses:?}");
+    }
     drop(second);
-    // Comes back by itself, once.
-    subscribed(&mut first).await;
+    // Comes back by itself.
+    let status = outgoing("/sources/hub/clusters/edge-a/status", "?");
+    while first.publisher.publish(status.clone()).await.is_err() {
+        while !matches!(next(&mut first).await, BusEvent::Subscribed) {}
+    }
 }
 
 /// C126: certificates that are replaced on disk are used, pairs only.

@@ -1,7 +1,7 @@
 //! A broker of either kind that can be killed and comes back on the same port.
 
+use std::fmt::Write;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -83,10 +83,6 @@ impl Place {
 
     pub(crate) fn kind(&self) -> Kind {
         self.kind
-    }
-
-    pub(crate) fn dir(&self) -> &Path {
-        self.dir.path()
     }
 
     pub(crate) fn with_most_bytes(mut self, most_bytes: u32) -> Self {
@@ -226,10 +222,12 @@ impl Place {
         );
         if self.tls.is_some() {
             let dir = dir.display();
-            conf += &format!(
+            write!(
+                conf,
                 "certfile {dir}/broker.crt\nkeyfile {dir}/broker.key\ncafile {dir}/clients.crt\n\
                  require_certificate true\nuse_identity_as_username true\n"
-            );
+            )
+            .unwrap();
         } else {
             let file = dir.join("passwords");
             if !file.exists() {
@@ -241,7 +239,7 @@ impl Place {
                     assert!(output.status.success(), "{output:?}");
                 }
             }
-            conf += &format!("password_file {}\n", file.display());
+            writeln!(conf, "password_file {}", file.display()).unwrap();
         }
         let mut process = Command::new(program)
             .arg("-c")

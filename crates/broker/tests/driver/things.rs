@@ -114,12 +114,8 @@ pub(crate) async fn wait<T: Clone + std::fmt::Debug>(
     holds: impl Fn(&T) -> bool,
 ) -> T {
     let found = timeout(SOON, of.wait_for(|value| holds(value))).await;
-    let found = found.map(|found| found.map(|value| value.clone()));
-    match found {
-        Ok(Ok(found)) => found,
-        Ok(Err(_)) => panic!("{what}: over"),
-        Err(_) => panic!("{what}: {:?}", *of.borrow()),
-    }
+    let found = found.map(|found| found.unwrap().clone());
+    found.unwrap_or_else(|_| panic!("{what}: {:?}", *of.borrow()))
 }
 
 /// Waits until this holds of a store.
@@ -131,12 +127,10 @@ pub(crate) async fn until(store: &Store, what: &str, holds: impl Fn(&Store) -> b
         }
     };
     if timeout(2 * SOON, wait).await.is_err() {
-        let mut things: Vec<String> = store
-            .list()
-            .iter()
-            .map(|thing| format!("{thing:?}"))
+        let things = store.list().into_iter();
+        let things: Vec<_> = things
+            .map(|thing| format!("{thing:?}").chars().take(300).collect::<String>())
             .collect();
-        things.iter_mut().for_each(|thing| thing.truncate(300));
         panic!("{what}: {things:#?}");
     }
 }

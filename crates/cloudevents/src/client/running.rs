@@ -1,12 +1,14 @@
 //! What sources and agents do alike on a bus.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use futures::StreamExt;
+use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use rand::Rng;
 use tokio::sync::{mpsc, watch};
@@ -266,45 +268,64 @@ impl<S: Side> Core<S> {
             }
         }
         let requests = self.side.requests().await?;
+        let mut result = Ok(());
         for request in requests {
             match publisher.publish(request).await {
                 Ok(()) => {}
                 // The next subscription asks.
                 Err(error) if error.is_of_connection() => return Ok(()),
-                Err(error) => return Err(error.to_string()),
+                // One cluster that cannot be asked is no reason not to ask the others.
+                Err(error) => result = Err(error.to_string()),
             }
         }
-        self.meter.resync();
-        Ok(())
+        if result.is_ok() {
+            self.meter.resync();
+        }
+        result
     }
 
     async fn keep_sending(self: Arc<Self>, mut sessions: watch::Receiver<u64>) {
         let mut on_their_way = FuturesUnordered::new();
-        let mut pauses = pauses();
+        let mut refused = Refused::default();
+        let mut session = *sessions.borrow_and_update();
+        // Nothing gets through until then; the connection may not have been told as lost yet.
+        let mut no_use_until = None;
         loop {
             self.meter.waiting(self.outbox.len());
-            let publisher = self.publisher();
+            let publisher = self.publisher().filter(|_| no_use_until.is_none());
             let room = on_their_way.len() < self.options.most_in_flight;
             if let Some(publisher) = publisher.clone().filter(|_| room)
                 && let Some((uid, what)) = self.outbox.next()
             {
-                on_their_way.push(self.send(publisher, uid, what));
+                let sending = self.send(publisher, uid, what);
+                on_their_way.push(async move { (session, sending.await) });
                 continue;
             }
             tokio::select! {
-                Some(result) = on_their_way.next(), if !on_their_way.is_empty() => match result {
-                    Sending::Arrived => pauses = self::pauses(),
-                    Sending::NotConnected => {}
-                    Sending::Failed(error) => {
-                        let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
-                        debug!(error, ?pause, "sending pauses");
-                        tokio::time::sleep(pause).await;
+                Some((of, result)) = on_their_way.next() => match result {
+                    Sending::Arrived(uid) => {
+                        refused.arrived(&uid);
+                        self.outbox.done(&uid);
                     }
+                    Sending::NotConnected(uid, what) => {
+                        self.outbox.failed(&uid, what);
+                        // A later connection has nothing to do with it.
+                        if of == session {
+                            no_use_until.get_or_insert_with(|| Instant::now() + FIRST_PAUSE);
+                        }
+                    }
+                    Sending::Refused(uid, what) => refused.add(uid, what),
                 },
+                Some((uid, what)) = refused.next() => self.outbox.failed(&uid, what),
+                () = at(no_use_until) => no_use_until = None,
                 () = self.outbox.more(), if room && publisher.is_some() => {}
-                changed = sessions.changed() => if changed.is_err() {
-                    return;
-                },
+                changed = sessions.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    session = *sessions.borrow_and_update();
+                    no_use_until = None;
+                }
             }
         }
     }
@@ -312,20 +333,15 @@ impl<S: Side> Core<S> {
     async fn send(&self, publisher: Publisher, uid: String, what: What) -> Sending {
         let (outgoing, event, resource) = match self.side.encode(&uid, &what).await {
             Encoded::Message(outgoing, event, resource) => (outgoing, event, resource),
-            Encoded::Nothing => {
-                self.outbox.done(&uid);
-                return Sending::Arrived;
-            }
+            Encoded::Nothing => return Sending::Arrived(uid),
             Encoded::Never(error) => {
                 warn!(uid, error, "not sent, and never will be as it is");
                 self.meter.sent("other", "unsendable");
-                self.outbox.done(&uid);
-                return Sending::Arrived;
+                return Sending::Arrived(uid);
             }
             Encoded::NotNow(error) => {
                 warn!(uid, error, "not sent yet");
-                self.outbox.failed(&uid, what);
-                return Sending::Failed(error);
+                return Sending::Refused(uid, what);
             }
         };
         match publisher.publish(outgoing).await {
@@ -334,25 +350,51 @@ impl<S: Side> Core<S> {
                 if let Some(resource) = resource {
                     self.side.arrived(&resource);
                 }
-                self.outbox.done(&uid);
-                Sending::Arrived
+                Sending::Arrived(uid)
             }
             Err(error) => {
                 self.meter.sent(event, error.reason());
                 if error.is_final() {
                     warn!(uid, %error, "not sent, and never will be as it is");
-                    self.outbox.done(&uid);
-                    return Sending::Arrived;
+                    return Sending::Arrived(uid);
                 }
-                self.outbox.failed(&uid, what);
                 if error.is_of_connection() {
                     debug!(uid, %error, "not sent yet");
-                    return Sending::NotConnected;
+                    return Sending::NotConnected(uid, what);
                 }
                 warn!(uid, %error, "not sent yet");
-                Sending::Failed(error.to_string())
+                Sending::Refused(uid, what)
             }
         }
+    }
+}
+
+/// What could not be sent for reasons of its own: each waits for itself, so that none holds up what
+/// can be sent.
+#[derive(Default)]
+struct Refused {
+    waiting: FuturesUnordered<BoxFuture<'static, (String, What)>>,
+    pauses: HashMap<String, backon::ExponentialBackoff>,
+}
+
+impl Refused {
+    fn add(&mut self, uid: String, what: What) {
+        let pauses = self.pauses.entry(uid.clone()).or_insert_with(pauses);
+        let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
+        let later = async move {
+            tokio::time::sleep(pause).await;
+            (uid, what)
+        };
+        self.waiting.push(later.boxed());
+    }
+
+    fn arrived(&mut self, uid: &str) {
+        self.pauses.remove(uid);
+    }
+
+    /// The next whose pause is over; nothing if none waits.
+    async fn next(&mut self) -> Option<(String, What)> {
+        self.waiting.next().await
     }
 }
 
@@ -362,11 +404,14 @@ struct Signals {
     not_taken: watch::Receiver<u64>,
 }
 
+/// What became of what was to be said of a resource.
 enum Sending {
-    Arrived,
+    /// The broker has it, or never will.
+    Arrived(String),
     /// Its connection is gone, or soon will be said to be.
-    NotConnected,
-    Failed(String),
+    NotConnected(String, What),
+    /// It cannot be sent now, whatever the connection.
+    Refused(String, What),
 }
 
 fn pauses() -> backon::ExponentialBackoff {

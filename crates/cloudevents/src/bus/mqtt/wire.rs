@@ -2,6 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use mqtt5_protocol::error::MqttError;
+use mqtt5_protocol::packet::connack::ConnAckPacket;
 use mqtt5_protocol::packet::connect::ConnectPacket;
 use mqtt5_protocol::packet::disconnect::DisconnectPacket;
 use mqtt5_protocol::packet::puback::PubAckPacket;
@@ -67,7 +68,12 @@ fn bytes(packet: &impl MqttPacket) -> Result<Bytes, MqttError> {
     Ok(buffer.freeze())
 }
 
-pub(super) fn connect(options: &MqttOptions, session: &Session) -> Result<Bytes, MqttError> {
+/// The will is retained where the broker can do that.
+pub(super) fn connect(
+    options: &MqttOptions,
+    session: &Session,
+    retains: bool,
+) -> Result<Bytes, MqttError> {
     let mut connect = ConnectOptions::new(options.client_id.clone())
         .with_clean_start(true)
         .with_keep_alive(options.keep_alive)
@@ -79,7 +85,7 @@ pub(super) fn connect(options: &MqttOptions, session: &Session) -> Result<Bytes,
         topic: will.topic,
         payload: will.message.payload.to_vec(),
         qos: QoS::AtLeastOnce,
-        retain: true,
+        retain: retains,
         properties: WillProperties {
             content_type: will.message.content_type,
             user_properties: will.message.properties,
@@ -149,6 +155,12 @@ pub(super) fn disconnect(with_will: bool) -> Result<Bytes, MqttError> {
     })
 }
 
+/// Whether a broker keeps messages for those who subscribe later.
+pub(super) fn can_retain(connack: &ConnAckPacket) -> bool {
+    let said = connack.properties.get(PropertyId::RetainAvailable);
+    !matches!(said, Some(PropertyValue::Byte(0)))
+}
+
 /// What a broker says of a refusal.
 pub(super) fn reason(
     code: impl std::fmt::Debug,
@@ -208,7 +220,7 @@ mod tests {
         let capture = capture("mqtt-connect-agent.json");
         let mut options = MqttOptions::new("b:1", "edge-a-work-agent-client");
         options.keep_alive = std::time::Duration::from_secs(30);
-        let ours = connect(&options, &Session::default()).unwrap();
+        let ours = connect(&options, &Session::default(), true).unwrap();
         let Some(Packet::Connect(mut ours)) = taken(&ours) else {
             panic!("no CONNECT");
         };
