@@ -568,6 +568,8 @@ async fn what_mosquitto_refuses_holds_up_nothing() {
     let place = place.with_line("message_size_limit 100000").started().await;
     let hub = Hub::new(place.options(HUB), &store());
     let edge = Edge::new(place.options("edge-a"), "edge-a");
+    edge.subscribed().await;
+    hub.subscribed().await;
     let error = hub
         .client
         .publish(Action::CreateRequest, &of_size("large", 200_000))

@@ -156,6 +156,11 @@ fn options(resync: Option<Duration>) -> ClientOptions {
     }
 }
 
+async fn is_subscribed(mut state: watch::Receiver<ConnectionState>) {
+    let is = |state: &ConnectionState| *state == ConnectionState::Subscribed;
+    wait(&mut state, "subscribed", is).await;
+}
+
 /// A source at work, until it is dropped.
 pub(crate) struct Hub {
     pub(crate) store: Arc<Store>,
@@ -183,6 +188,10 @@ impl Hub {
             _subscription: client.subscribe(&bus),
             client,
         }
+    }
+
+    pub(crate) async fn subscribed(&self) {
+        is_subscribed(self.client.state()).await;
     }
 
     pub(crate) fn put(&self, thing: Thing) {
@@ -256,9 +265,7 @@ impl Edge {
     }
 
     pub(crate) async fn subscribed(&self) {
-        let mut state = self.client.state();
-        let is = |state: &ConnectionState| *state == ConnectionState::Subscribed;
-        wait(&mut state, "the agent is subscribed", is).await;
+        is_subscribed(self.client.state()).await;
     }
 }
 

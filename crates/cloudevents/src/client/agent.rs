@@ -1,5 +1,6 @@
 //! The client of an agent.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -237,7 +238,7 @@ impl<C: Codec, S: AgentStore<Resource = C::Resource>> Side for AgentSide<C, S> {
         self.agent.presence(true)
     }
 
-    async fn requests(&self) -> Result<Vec<Outgoing>, String> {
+    async fn requests(&self, _of: Option<&BTreeSet<String>>) -> Result<Vec<Outgoing>, String> {
         let request = self.request().map_err(|error| error.to_string())?;
         Ok(vec![request])
     }
@@ -253,6 +254,8 @@ impl<C: Codec, S: AgentStore<Resource = C::Resource>> Side for AgentSide<C, S> {
                 for held in answer_statuses(&own, &known, hash) {
                     outbox.add(&held.uid, What::Change(Action::ResyncResponse));
                 }
+                // It may have come only now, and not heard what it was asked before.
+                outbox.ask(&source);
                 Ok("asked")
             }
             Err(dropped) => {

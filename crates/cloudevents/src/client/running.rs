@@ -1,6 +1,6 @@
 //! What sources and agents do alike on a bus.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -48,8 +48,11 @@ pub(super) trait Side: Send + Sync + 'static {
     fn session(&self) -> Session;
     /// What it says first, for others to keep.
     fn greeting(&self) -> Option<Outgoing>;
-    /// The requests for what it may have missed.
-    fn requests(&self) -> impl Future<Output = Result<Vec<Outgoing>, String>> + Send;
+    /// The requests for what it may have missed, of all or of some on the other side.
+    fn requests(
+        &self,
+        of: Option<&BTreeSet<String>>,
+    ) -> impl Future<Output = Result<Vec<Outgoing>, String>> + Send;
     /// Takes a message, and gives a word for what became of it. After an error it is asked for again.
     fn take(
         &self,
@@ -154,6 +157,7 @@ impl<S: Side> Core<S> {
         let tasks = vec![
             tokio::spawn(self.clone().listen(publisher, events)),
             tokio::spawn(self.clone().keep_asking(signals)),
+            tokio::spawn(self.clone().keep_asking_back()),
             tokio::spawn(self.clone().keep_sending(sessions)),
         ];
         Subscription { tasks }
@@ -267,7 +271,7 @@ impl<S: Side> Core<S> {
                 warn!(%error, "presence not told");
             }
         }
-        let requests = self.side.requests().await?;
+        let requests = self.side.requests(None).await?;
         let mut result = Ok(());
         for request in requests {
             match publisher.publish(request).await {
@@ -282,6 +286,31 @@ impl<S: Side> Core<S> {
             self.meter.resync();
         }
         result
+    }
+
+    /// Asks those who have just come. Neither side is there when the other asks, if both come back
+    /// after their broker: whoever comes first asks nobody, and what was sent before is gone.
+    async fn keep_asking_back(self: Arc<Self>) {
+        loop {
+            let names = self.outbox.to_ask().await;
+            // The next subscription asks all.
+            let Some(publisher) = self.publisher() else {
+                continue;
+            };
+            let requests = match self.side.requests(Some(&names)).await {
+                Ok(requests) => requests,
+                Err(error) => {
+                    warn!(error, "not asked for what may have been missed");
+                    continue;
+                }
+            };
+            for request in requests {
+                if let Err(error) = publisher.publish(request).await {
+                    debug!(%error, "not asked for what may have been missed");
+                }
+            }
+            self.meter.resync();
+        }
     }
 
     async fn keep_sending(self: Arc<Self>, mut sessions: watch::Receiver<u64>) {

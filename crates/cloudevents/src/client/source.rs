@@ -1,6 +1,6 @@
 //! The client of a source.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -274,9 +274,11 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> Side for SourceSide<C, S>
         None
     }
 
-    async fn requests(&self) -> Result<Vec<Outgoing>, String> {
-        let known = self.store.status_hashes();
-        if known.is_empty() {
+    async fn requests(&self, of: Option<&BTreeSet<String>>) -> Result<Vec<Outgoing>, String> {
+        let mut known = self.store.status_hashes();
+        if let Some(clusters) = of {
+            known.retain(|cluster, _| clusters.contains(cluster));
+        } else if known.is_empty() {
             // A source that has lost all it had hears of it; without a topic for it, there is nobody
             // to ask.
             let to_all = self.source.ask("", StatusHashes::default());
@@ -316,6 +318,10 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> Side for SourceSide<C, S>
                 Ok("asked")
             }
             Ok(ToSource::Presence(presence)) => {
+                // What it has said while this side was away is gone.
+                if presence.connected {
+                    outbox.ask(&presence.cluster);
+                }
                 self.store.presence(presence);
                 Ok("presence")
             }
