@@ -29,7 +29,7 @@ pub(crate) struct Mosquitto {
 }
 
 /// The programs `mosquitto` and `mosquitto_passwd`; none is a failure where CI=true.
-fn programs() -> Option<(PathBuf, PathBuf)> {
+pub(crate) fn programs() -> Option<(PathBuf, PathBuf)> {
     let provide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/parts/provide");
     let found = std::process::Command::new(provide).arg("--found").output();
     let found = String::from_utf8(found.unwrap().stdout).unwrap();
@@ -45,7 +45,7 @@ fn programs() -> Option<(PathBuf, PathBuf)> {
     programs
 }
 
-fn free_ports<const N: usize>() -> [u16; N] {
+pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
     let held = [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
     held.map(|listener| listener.local_addr().unwrap().port())
 }

@@ -1,5 +1,6 @@
 //! The client of an agent.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use tracing::{debug, warn};
 
 use super::metrics::Meter;
 use super::outbox::{Outbox, What};
-use super::running::{ASKED, Core, Encoded, Side, Subscription};
+use super::running::{Core, Encoded, Side, Subscription};
 use super::{ClientError, ClientOptions, ConnectionState};
 use crate::bus::{Bus, Delivery, Session};
 use crate::presence::SourcePresence;
@@ -251,9 +252,6 @@ impl<C: Codec, S: AgentStore<Resource = C::Resource>> AgentSide<C, S> {
 impl<C: Codec, S: AgentStore<Resource = C::Resource>> Side for AgentSide<C, S> {
     type Resource = C::Resource;
 
-    /// A source asks when it has come back, and an agent that was sooner has asked in vain.
-    const ASKS_BACK: bool = true;
-
     fn session(&self) -> Session {
         Session {
             // `Agent::new` has seen that there are some.
@@ -266,7 +264,7 @@ impl<C: Codec, S: AgentStore<Resource = C::Resource>> Side for AgentSide<C, S> {
         self.agent.presence(true)
     }
 
-    async fn requests(&self) -> Result<Vec<Outgoing>, String> {
+    async fn requests(&self, _of: Option<&BTreeSet<String>>) -> Result<Vec<Outgoing>, String> {
         self.request().map_err(|error| error.to_string())
     }
 
@@ -290,7 +288,9 @@ impl<C: Codec, S: AgentStore<Resource = C::Resource>> Side for AgentSide<C, S> {
                 for held in answer_statuses(&own, &known, hash) {
                     outbox.add(&held.uid, What::Change(Action::ResyncResponse));
                 }
-                Ok(ASKED)
+                // It may have come only now, and not heard what it was asked before.
+                outbox.ask(&source);
+                Ok("asked")
             }
             Err(dropped) => {
                 let reason = dropped.reason();

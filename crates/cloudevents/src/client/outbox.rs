@@ -1,6 +1,6 @@
 //! What has changed and is not at the broker yet.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -36,6 +36,9 @@ impl What {
 pub(super) struct Outbox {
     state: Mutex<State>,
     more: Notify,
+    /// Who is to be asked for what may have been missed.
+    to_ask: Mutex<BTreeSet<String>>,
+    more_to_ask: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -87,6 +90,27 @@ impl Outbox {
         }
         drop(state);
         self.more.notify_one();
+    }
+
+    /// The other side has come, or may have: it may have missed what was said, and what it said may
+    /// have been missed.
+    pub(super) fn ask(&self, name: &str) {
+        let mut to_ask = self.to_ask.lock().unwrap_or_else(PoisonError::into_inner);
+        to_ask.insert(name.to_owned());
+        drop(to_ask);
+        self.more_to_ask.notify_one();
+    }
+
+    /// All who are to be asked, once there are some.
+    pub(super) async fn to_ask(&self) -> BTreeSet<String> {
+        loop {
+            let to_ask =
+                std::mem::take(&mut *self.to_ask.lock().unwrap_or_else(PoisonError::into_inner));
+            if !to_ask.is_empty() {
+                return to_ask;
+            }
+            self.more_to_ask.notified().await;
+        }
     }
 
     /// The next, which from now on counts as on its way.
@@ -215,6 +239,17 @@ mod tests {
         let delete = What::Change(Action::DeleteRequest);
         assert_eq!(outbox.next(), Some(pair("a", delete)));
         assert_eq!(outbox.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn all_who_are_to_be_asked_are_asked_at_once() {
+        let outbox = Outbox::default();
+        for name in ["a", "b", "a"] {
+            outbox.ask(name);
+        }
+        let both = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
+        assert_eq!(outbox.to_ask().await, both);
+        assert!(outbox.to_ask.lock().unwrap().is_empty());
     }
 
     #[tokio::test]

@@ -1,13 +1,14 @@
 //! What sources and agents do alike on a bus.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use futures::StreamExt;
+use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use rand::Rng;
 use tokio::sync::{mpsc, watch};
@@ -25,11 +26,6 @@ use crate::{Action, Outgoing};
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// How long reasons to ask are gathered.
-const SETTLE: Duration = Duration::from_millis(50);
-
-/// The word for a request that was answered.
-pub(super) const ASKED: &str = "asked";
 
 /// How long what has arrived at the broker is said again when the connection ends: brokers deliver
 /// at once, and clients come back within [`LONGEST_PAUSE`].
@@ -58,16 +54,17 @@ pub(super) trait Side: Send + Sync + 'static {
     fn session(&self) -> Session;
     /// What it says first, for others to keep.
     fn greeting(&self) -> Option<Outgoing>;
-    /// The requests for what it may have missed.
-    fn requests(&self) -> impl Future<Output = Result<Vec<Outgoing>, String>> + Send;
+    /// The requests for what it may have missed, of all or of some on the other side.
+    fn requests(
+        &self,
+        of: Option<&BTreeSet<String>>,
+    ) -> impl Future<Output = Result<Vec<Outgoing>, String>> + Send;
     /// Takes a message, and gives a word for what became of it. After an error it is asked for again.
     fn take(
         &self,
         delivery: &mut Delivery,
         outbox: &Outbox,
     ) -> impl Future<Output = Result<&'static str, String>> + Send;
-    /// Whether somebody who asks may have missed what this side has asked itself.
-    const ASKS_BACK: bool;
     /// Says something of a resource.
     fn encode(
         &self,
@@ -173,6 +170,7 @@ impl<S: Side> Core<S> {
         let tasks = vec![
             tokio::spawn(self.clone().listen(publisher, events)),
             tokio::spawn(self.clone().keep_asking(signals)),
+            tokio::spawn(self.clone().keep_asking_back()),
             tokio::spawn(self.clone().keep_sending(sessions)),
         ];
         Subscription { tasks }
@@ -195,9 +193,6 @@ impl<S: Side> Core<S> {
                     let result = self.side.take(&mut delivery, &self.outbox).await;
                     let word = result.as_ref().map_or("failed", |word| *word);
                     self.meter.received(event, word);
-                    if S::ASKS_BACK && word == ASKED {
-                        self.ask();
-                    }
                     if let Err(error) = result {
                         let topic = &delivery.topic;
                         warn!(
@@ -269,8 +264,6 @@ impl<S: Side> Core<S> {
                     if changed.is_err() {
                         return;
                     }
-                    // Those who ask in parts ask several times.
-                    tokio::time::sleep(SETTLE).await;
                 }
                 Ok(()) = not_taken.changed() => {
                     if last_failure.elapsed() > 2 * LONGEST_PAUSE {
@@ -337,60 +330,90 @@ impl<S: Side> Core<S> {
                 warn!(%error, "presence not told");
             }
         }
-        let requests = self.side.requests().await?;
+        let requests = self.side.requests(None).await?;
+        let mut result = Ok(());
         for request in requests {
             match publisher.publish(request).await {
                 Ok(()) => {}
                 // The next subscription asks.
                 Err(error) if error.is_of_connection() => return Ok(()),
-                Err(error) => return Err(error.to_string()),
+                // One cluster that cannot be asked is no reason not to ask the others.
+                Err(error) => result = Err(error.to_string()),
             }
         }
-        self.meter.resync();
-        Ok(())
+        if result.is_ok() {
+            self.meter.resync();
+        }
+        result
+    }
+
+    /// Asks those who have just come. Neither side is there when the other asks, if both come back
+    /// after their broker: whoever comes first asks nobody, and what was sent before is gone.
+    async fn keep_asking_back(self: Arc<Self>) {
+        loop {
+            let names = self.outbox.to_ask().await;
+            // The next subscription asks all.
+            let Some(publisher) = self.publisher() else {
+                continue;
+            };
+            let requests = match self.side.requests(Some(&names)).await {
+                Ok(requests) => requests,
+                Err(error) => {
+                    warn!(error, "not asked for what may have been missed");
+                    continue;
+                }
+            };
+            for request in requests {
+                if let Err(error) = publisher.publish(request).await {
+                    debug!(%error, "not asked for what may have been missed");
+                }
+            }
+            self.meter.resync();
+        }
     }
 
     async fn keep_sending(self: Arc<Self>, mut sessions: watch::Receiver<u64>) {
         let mut on_their_way = FuturesUnordered::new();
-        // Those that failed wait each by itself: a topic that is refused keeps nobody else waiting.
-        let mut waiting = FuturesUnordered::new();
-        let mut failures: HashMap<String, u32> = HashMap::new();
+        let mut refused = Refused::default();
+        let mut session = *sessions.borrow_and_update();
+        // Nothing gets through until then; the connection may not have been told as lost yet.
+        let mut no_use_until = None;
         loop {
             self.meter.waiting(self.outbox.len());
-            let publisher = self.publisher();
+            let publisher = self.publisher().filter(|_| no_use_until.is_none());
             let room = on_their_way.len() < self.options.most_in_flight;
             if let Some(publisher) = publisher.clone().filter(|_| room)
                 && let Some((uid, what)) = self.outbox.next()
             {
-                on_their_way.push(self.send(publisher, uid, what));
+                let sending = self.send(publisher, uid, what);
+                on_their_way.push(async move { (session, sending.await) });
                 continue;
             }
             tokio::select! {
-                Some(result) = on_their_way.next(), if !on_their_way.is_empty() => match result {
-                    Sending::Done(uid) => {
-                        failures.remove(&uid);
+                Some((of, result)) = on_their_way.next() => match result {
+                    Sending::Arrived(uid) => {
+                        refused.arrived(&uid);
                         self.outbox.done(&uid);
                     }
-                    Sending::NotConnected(uid, what) => self.outbox.failed(&uid, what),
-                    Sending::Failed(uid, what) => {
-                        let times = failures.entry(uid.clone()).or_default();
-                        let pause = FIRST_PAUSE * 2_u32.saturating_pow(*times);
-                        *times += 1;
-                        let pause = pause.min(LONGEST_PAUSE);
-                        debug!(uid, ?pause, "tried again later");
-                        waiting.push(async move {
-                            tokio::time::sleep(pause).await;
-                            (uid, what)
-                        });
+                    Sending::NotConnected(uid, what) => {
+                        self.outbox.failed(&uid, what);
+                        // A later connection has nothing to do with it.
+                        if of == session {
+                            no_use_until.get_or_insert_with(|| Instant::now() + FIRST_PAUSE);
+                        }
                     }
+                    Sending::Refused(uid, what) => refused.add(uid, what),
                 },
-                Some((uid, what)) = waiting.next(), if !waiting.is_empty() => {
-                    self.outbox.failed(&uid, what);
-                }
+                Some((uid, what)) = refused.next() => self.outbox.failed(&uid, what),
+                () = at(no_use_until) => no_use_until = None,
                 () = self.outbox.more(), if room && publisher.is_some() => {}
-                changed = sessions.changed() => if changed.is_err() {
-                    return;
-                },
+                changed = sessions.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    session = *sessions.borrow_and_update();
+                    no_use_until = None;
+                }
             }
         }
     }
@@ -398,16 +421,16 @@ impl<S: Side> Core<S> {
     async fn send(&self, publisher: Publisher, uid: String, what: What) -> Sending {
         let (outgoing, event, resource) = match self.side.encode(&uid, &what).await {
             Encoded::Message(outgoing, event, resource) => (outgoing, event, resource),
-            Encoded::Nothing => return Sending::Done(uid),
+            Encoded::Nothing => return Sending::Arrived(uid),
             Encoded::Never(error) => {
                 warn!(uid, error, "not sent, and never will be as it is");
                 self.meter.sent("other", "unsendable");
                 self.side.unsendable(&uid, &error);
-                return Sending::Done(uid);
+                return Sending::Arrived(uid);
             }
             Encoded::NotNow(error) => {
                 warn!(uid, error, "not sent yet");
-                return Sending::Failed(uid, what);
+                return Sending::Refused(uid, what);
             }
         };
         match publisher.publish(outgoing).await {
@@ -417,23 +440,52 @@ impl<S: Side> Core<S> {
                     self.remember(&uid);
                     self.side.arrived(&resource);
                 }
-                Sending::Done(uid)
+                Sending::Arrived(uid)
             }
             Err(error) => {
                 self.meter.sent(event, error.reason());
                 if error.is_final() {
                     warn!(uid, %error, "not sent, and never will be as it is");
                     self.side.unsendable(&uid, &error.to_string());
-                    return Sending::Done(uid);
+                    return Sending::Arrived(uid);
                 }
                 if error.is_of_connection() {
                     debug!(uid, %error, "not sent yet");
                     return Sending::NotConnected(uid, what);
                 }
                 warn!(uid, %error, "not sent yet");
-                Sending::Failed(uid, what)
+                Sending::Refused(uid, what)
             }
         }
+    }
+}
+
+/// What could not be sent for reasons of its own: each waits for itself, so that none holds up what
+/// can be sent.
+#[derive(Default)]
+struct Refused {
+    waiting: FuturesUnordered<BoxFuture<'static, (String, What)>>,
+    pauses: HashMap<String, backon::ExponentialBackoff>,
+}
+
+impl Refused {
+    fn add(&mut self, uid: String, what: What) {
+        let pauses = self.pauses.entry(uid.clone()).or_insert_with(pauses);
+        let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
+        let later = async move {
+            tokio::time::sleep(pause).await;
+            (uid, what)
+        };
+        self.waiting.push(later.boxed());
+    }
+
+    fn arrived(&mut self, uid: &str) {
+        self.pauses.remove(uid);
+    }
+
+    /// The next whose pause is over; nothing if none waits.
+    async fn next(&mut self) -> Option<(String, What)> {
+        self.waiting.next().await
     }
 }
 
@@ -443,13 +495,14 @@ struct Signals {
     not_taken: watch::Receiver<u64>,
 }
 
-/// What became of something to be said.
+/// What became of what was to be said of a resource.
 enum Sending {
-    /// The broker has it, or there is nothing to say.
-    Done(String),
+    /// The broker has it, or never will.
+    Arrived(String),
     /// Its connection is gone, or soon will be said to be.
     NotConnected(String, What),
-    Failed(String, What),
+    /// It cannot be sent now, whatever the connection.
+    Refused(String, What),
 }
 
 fn pauses() -> backon::ExponentialBackoff {

@@ -1,6 +1,6 @@
 //! The client of a source.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tracing::{debug, warn};
 
 use super::metrics::Meter;
 use super::outbox::{Outbox, What};
-use super::running::{ASKED, Core, Encoded, Side, Subscription};
+use super::running::{Core, Encoded, Side, Subscription};
 use super::{ClientError, ClientOptions, ConnectionState};
 use crate::bus::{Bus, Delivery, Session};
 use crate::presence::Presence;
@@ -264,9 +264,6 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> SourceSide<C, S> {
 impl<C: Codec, S: SourceStore<Resource = C::Resource>> Side for SourceSide<C, S> {
     type Resource = C::Resource;
 
-    /// Else both would go on for ever.
-    const ASKS_BACK: bool = false;
-
     fn session(&self) -> Session {
         Session {
             // `Source::new` has seen that there are some.
@@ -279,9 +276,11 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> Side for SourceSide<C, S>
         self.source.presence(true)
     }
 
-    async fn requests(&self) -> Result<Vec<Outgoing>, String> {
-        let known = self.store.status_hashes();
-        if known.is_empty() {
+    async fn requests(&self, of: Option<&BTreeSet<String>>) -> Result<Vec<Outgoing>, String> {
+        let mut known = self.store.status_hashes();
+        if let Some(clusters) = of {
+            known.retain(|cluster, _| clusters.contains(cluster));
+        } else if known.is_empty() {
             // A source that has lost all it had hears of it; without a topic for it, there is nobody
             // to ask.
             let to_all = self.source.ask("", StatusHashes::default());
@@ -318,10 +317,14 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> Side for SourceSide<C, S>
                         }
                     }
                 }
-                Ok(ASKED)
+                Ok("asked")
             }
             Ok(ToSource::Part) => Ok("part"),
             Ok(ToSource::Presence(presence)) => {
+                // What it has said while this side was away is gone.
+                if presence.connected {
+                    outbox.ask(&presence.cluster);
+                }
                 self.store.presence(presence);
                 Ok("presence")
             }

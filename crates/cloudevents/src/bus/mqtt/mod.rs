@@ -30,9 +30,6 @@ use self::tls::TlsSource;
 use super::{AHEAD, Bus, BusEvent, Connection, Publish, PublishError, Publisher, Session};
 use crate::Outgoing;
 
-/// A connection that has lasted this long was a good one: the next pause is a short one again.
-const STEADY: Duration = Duration::from_secs(30);
-
 /// Least pause after another client has taken the session: more often would be a duel.
 const AFTER_TAKEOVER: Duration = Duration::from_secs(5);
 
@@ -119,12 +116,17 @@ impl Driver {
             .with_max_delay(self.options.longest_pause)
             .without_max_times();
         let mut pause = pauses.build();
+        let mut retains = true;
+        // A connection that has lasted this long was a good one: the next pause is a short one again.
+        // Two clients that throw each other out do not get there.
+        let steady = 3 * self.options.longest_pause;
         loop {
             let begun = Instant::now();
             let ended = session::run(
                 &self.options,
                 tls.as_mut(),
                 &self.session,
+                retains,
                 &self.door,
                 &self.events,
             )
@@ -135,7 +137,8 @@ impl Driver {
                 info!(%broker, "disconnected from the broker");
                 return;
             }
-            if begun.elapsed() > STEADY {
+            retains &= !matches!(ended, Ended::RetainsNothing);
+            if begun.elapsed() > steady {
                 pause = pauses.build();
             }
             let mut retry_in = pause.next().unwrap_or(self.options.longest_pause);

@@ -55,10 +55,17 @@ pub(super) enum Ended {
     Tls(#[from] TlsError),
     #[error("the broker refused the connection: {0}")]
     Refused(String),
+    #[error("the broker retains nothing, and will not be asked to")]
+    RetainsNothing,
     #[error("the broker refused the subscription to {filter}: {reason}")]
     Subscription { filter: String, reason: String },
     #[error("the broker ended the connection: {}", takeover_or(*.0, .1))]
     Disconnected(ReasonCode, String),
+    #[error(
+        "the broker closed the connection without a word: it is gone, or another client has the \
+         same client id"
+    )]
+    Hung,
     #[error("the connection to the broker failed: {0}")]
     Io(#[from] std::io::Error),
     #[error(transparent)]
@@ -179,10 +186,11 @@ pub(super) async fn run(
     options: &MqttOptions,
     mut tls: Option<&mut TlsSource>,
     session: &Session,
+    retains: bool,
     door: &Door,
     events: &mpsc::Sender<BusEvent>,
 ) -> Ended {
-    let dial = dial(options, tls.as_deref_mut(), session);
+    let dial = dial(options, tls.as_deref_mut(), session, retains);
     let dialled = tokio::select! {
         biased;
         () = events.closed() => return Ended::Closed,
@@ -224,6 +232,7 @@ pub(super) async fn run(
         in_flight: in_flight.clone(),
         last_id: 0,
         acknowledged: options.acknowledged,
+        retains: retains && wire::can_retain(&connack),
         most_bytes: connack.maximum_packet_size().map_or(usize::MAX, |most| {
             usize::try_from(most).unwrap_or(usize::MAX)
         }),
@@ -237,11 +246,15 @@ pub(super) async fn run(
         door,
         events,
     };
+    let mut receiving = std::pin::pin!(receiver.run(reader));
     let ended = tokio::select! {
         biased;
         () = events.closed() => Ended::Closed,
-        ended = receiver.run(reader) => ended,
-        ended = writer.run(&session.filters, options.acknowledges) => ended,
+        ended = &mut receiving => ended,
+        // The broker may have said why, before it hung up.
+        ended = writer.run(&session.filters, options.acknowledges) => {
+            timeout(GOODBYE, receiving).await.unwrap_or(ended)
+        }
         () = link.stuck.notified() => Ended::Unacknowledged(options.ack_timeout),
         () = news(tls) => Ended::Certificates,
     };
@@ -269,6 +282,7 @@ async fn dial(
     options: &MqttOptions,
     tls: Option<&mut TlsSource>,
     session: &Session,
+    retains: bool,
 ) -> Result<(Reader, WriteHalf<Box<dyn Stream>>, ConnAckPacket), Ended> {
     let broker = &options.broker;
     let refused = |error| Ended::Dial {
@@ -294,7 +308,9 @@ async fn dial(
         }
     };
     let (read, mut write) = tokio::io::split(stream);
-    write.write_all(&wire::connect(options, session)?).await?;
+    write
+        .write_all(&wire::connect(options, session, retains)?)
+        .await?;
     write.flush().await?;
     let mut reader = Reader {
         io: read,
@@ -305,6 +321,9 @@ async fn dial(
     match reader.next().await? {
         Packet::ConnAck(connack) if connack.reason_code == ReasonCode::Success => {
             Ok((reader, write, connack))
+        }
+        Packet::ConnAck(connack) if connack.reason_code == ReasonCode::RetainNotSupported => {
+            Err(Ended::RetainsNothing)
         }
         Packet::ConnAck(connack) => Err(Ended::Refused(wire::reason(
             connack.reason_code,
@@ -336,8 +355,7 @@ impl Reader {
                 timeout(self.silence, read).await.map_err(silent)?
             };
             if read? == 0 {
-                let error = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
-                return Err(Ended::Io(error));
+                return Err(Ended::Hung);
             }
         }
     }
@@ -462,6 +480,8 @@ struct Writer {
     in_flight: InFlight,
     last_id: u16,
     acknowledged: bool,
+    /// Whether the broker keeps what is to be retained; else it goes to those who listen now.
+    retains: bool,
     most_bytes: usize,
     keep_alive: Duration,
 }
@@ -536,7 +556,7 @@ impl Writer {
         };
         let topic = outgoing.topic.clone();
         let id = self.acknowledged.then(|| self.next_id());
-        let packet = match wire::publish(outgoing, id, retain) {
+        let packet = match wire::publish(outgoing, id, retain && self.retains) {
             Ok(packet) if packet.len() <= self.most_bytes => packet,
             Ok(packet) => {
                 let error = PublishError::TooLarge {

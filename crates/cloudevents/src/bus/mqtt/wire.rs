@@ -1,14 +1,15 @@
 //! Packets of MQTT 5 in bytes, and back.
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use mqtt5_protocol::error::MqttError;
+use mqtt5_protocol::packet::connack::ConnAckPacket;
 use mqtt5_protocol::packet::connect::ConnectPacket;
 use mqtt5_protocol::packet::disconnect::DisconnectPacket;
 use mqtt5_protocol::packet::puback::PubAckPacket;
 use mqtt5_protocol::packet::publish::PublishPacket;
 use mqtt5_protocol::packet::subscribe::SubscribePacket;
-use mqtt5_protocol::packet::{FixedHeader, MqttPacket, Packet};
-use mqtt5_protocol::protocol::v5::properties::{PropertyId, PropertyValue};
+use mqtt5_protocol::packet::{FixedHeader, MqttPacket, Packet, PacketType};
+use mqtt5_protocol::protocol::v5::properties::{Properties, PropertyId, PropertyValue};
 use mqtt5_protocol::types::{ConnectOptions, WillMessage, WillProperties};
 use mqtt5_protocol::{QoS, ReasonCode};
 
@@ -57,8 +58,27 @@ pub(super) fn take(buffer: &mut BytesMut, most: usize) -> Result<Option<Packet>,
     }
     let mut packet = buffer.split_to(whole).freeze();
     let header = FixedHeader::decode(&mut packet)?;
+    if header.packet_type == PacketType::PubAck && packet.len() > 2 {
+        return Ok(Some(Packet::PubAck(refusal(&mut packet)?)));
+    }
     let read = Packet::decode_from_body(header.packet_type, &header, &mut packet)?;
     Ok(Some(read))
+}
+
+/// An acknowledgement with a reason. Brokers give some that have no place there, as mosquitto does
+/// where a message is too large; one message refused is no reason to leave the broker.
+fn refusal(body: &mut Bytes) -> Result<PubAckPacket, MqttError> {
+    let mut ack = PubAckPacket::new(body.get_u16());
+    let code = body.get_u8();
+    ack.reason_code = match ReasonCode::from_u8(code) {
+        Some(reason) => reason,
+        None if code < 0x80 => ReasonCode::Success,
+        None => ReasonCode::UnspecifiedError,
+    };
+    if body.has_remaining() {
+        ack.properties = Properties::decode(body)?;
+    }
+    Ok(ack)
 }
 
 fn bytes(packet: &impl MqttPacket) -> Result<Bytes, MqttError> {
@@ -67,7 +87,12 @@ fn bytes(packet: &impl MqttPacket) -> Result<Bytes, MqttError> {
     Ok(buffer.freeze())
 }
 
-pub(super) fn connect(options: &MqttOptions, session: &Session) -> Result<Bytes, MqttError> {
+/// The will is retained where the broker can do that.
+pub(super) fn connect(
+    options: &MqttOptions,
+    session: &Session,
+    retains: bool,
+) -> Result<Bytes, MqttError> {
     let mut connect = ConnectOptions::new(options.client_id.clone())
         .with_clean_start(true)
         .with_keep_alive(options.keep_alive)
@@ -79,7 +104,7 @@ pub(super) fn connect(options: &MqttOptions, session: &Session) -> Result<Bytes,
         topic: will.topic,
         payload: will.message.payload.to_vec(),
         qos: QoS::AtLeastOnce,
-        retain: true,
+        retain: retains,
         properties: WillProperties {
             content_type: will.message.content_type,
             user_properties: will.message.properties,
@@ -149,11 +174,14 @@ pub(super) fn disconnect(with_will: bool) -> Result<Bytes, MqttError> {
     })
 }
 
+/// Whether a broker keeps messages for those who subscribe later.
+pub(super) fn can_retain(connack: &ConnAckPacket) -> bool {
+    let said = connack.properties.get(PropertyId::RetainAvailable);
+    !matches!(said, Some(PropertyValue::Byte(0)))
+}
+
 /// What a broker says of a refusal.
-pub(super) fn reason(
-    code: impl std::fmt::Debug,
-    properties: &mqtt5_protocol::protocol::v5::properties::Properties,
-) -> String {
+pub(super) fn reason(code: impl std::fmt::Debug, properties: &Properties) -> String {
     match properties.get(PropertyId::ReasonString) {
         Some(PropertyValue::Utf8String(text)) if !text.is_empty() => format!("{code:?}: {text}"),
         _ => format!("{code:?}"),
@@ -208,12 +236,12 @@ mod tests {
         let capture = capture("mqtt-connect-agent.json");
         let mut options = MqttOptions::new("b:1", "edge-a-work-agent-client");
         options.keep_alive = std::time::Duration::from_secs(30);
-        let ours = connect(&options, &Session::default()).unwrap();
+        let ours = connect(&options, &Session::default(), true).unwrap();
         let Some(Packet::Connect(mut ours)) = taken(&ours) else {
             panic!("no CONNECT");
         };
         assert_eq!(ours.properties.get_receive_maximum(), Some(100));
-        ours.properties = mqtt5_protocol::protocol::v5::properties::Properties::new();
+        ours.properties = Properties::new();
         assert_eq!(bytes(&*ours).unwrap(), hex(&capture));
     }
 
@@ -264,6 +292,23 @@ mod tests {
     }
 
     #[test]
+    fn any_reason_of_an_acknowledgement_is_read() {
+        for (bytes, reason) in [
+            (&[0x40, 2, 0, 7][..], ReasonCode::Success),
+            (&[0x40, 3, 0, 7, 0x10], ReasonCode::NoMatchingSubscribers),
+            (&[0x40, 4, 0, 7, 0x87, 0], ReasonCode::NotAuthorized),
+            (&[0x40, 3, 0, 7, 0x95], ReasonCode::PacketTooLarge),
+            (&[0x40, 3, 0, 7, 0x7F], ReasonCode::Success),
+            (&[0x40, 3, 0, 7, 0xFF], ReasonCode::UnspecifiedError),
+        ] {
+            let Some(Packet::PubAck(ack)) = taken(bytes) else {
+                panic!("no PUBACK: {bytes:?}");
+            };
+            assert_eq!((ack.packet_id, ack.reason_code), (7, reason));
+        }
+    }
+
+    #[test]
     fn what_is_no_packet_is_told() {
         let error = |bytes: &[u8]| take(&mut BytesMut::from(bytes), 100).unwrap_err();
         assert!(matches!(
@@ -277,6 +322,8 @@ mod tests {
             &[0x30, 0xFF, 0xFF, 0xFF, 0xFF][..],
             &[0x00, 0x00],
             &[0x36, 0x01, 0x00],
+            &[0x40, 0x01, 0x00],
+            &[0x40, 0x04, 0x00, 0x07, 0x87, 0x05],
         ] {
             assert!(matches!(error(bytes), WireError::Malformed(_)), "{bytes:?}");
         }

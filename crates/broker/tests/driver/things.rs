@@ -1,0 +1,276 @@
+//! Sources and agents of plain documents, and what happens to their connections.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_cloudevents::bus::{Bus, BusEvent, Connection, Mqtt, MqttOptions, Session};
+use muster_cloudevents::client::{
+    AgentClient, ClientOptions, ConnectionState, SourceClient, Subscription,
+};
+use muster_cloudevents::document::{Document, DocumentCodec};
+use muster_cloudevents::memory::MemoryStore;
+use muster_cloudevents::{Agent, DataType, Dialect, Source};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::place::HUB;
+use crate::support::SOON;
+
+pub(crate) type Thing = Document<String, String>;
+pub(crate) type Store = MemoryStore<String, String>;
+pub(crate) type Codec = DocumentCodec<String, String>;
+
+pub(crate) fn codec() -> Codec {
+    DocumentCodec::new(DataType::new("g", "v1", "things"))
+}
+
+pub(crate) fn store() -> Arc<Store> {
+    Arc::new(Store::new(codec()))
+}
+
+pub(crate) fn thing(uid: &str, cluster: &str) -> Thing {
+    Thing::new(uid, cluster, format!("{uid}, first"))
+}
+
+/// The status that a spec comes to.
+pub(crate) fn outcome(thing: &Thing) -> Option<String> {
+    let spec = thing.spec.as_ref()?;
+    Some(format!("{spec} at {}", thing.version))
+}
+
+/// A connection as it was, so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Happened {
+    Subscribed,
+    Lost(String, Duration),
+}
+
+/// A bus that remembers what became of its connections.
+pub(crate) struct Recorded {
+    inner: Mqtt,
+    log: watch::Sender<Vec<Happened>>,
+}
+
+impl Recorded {
+    pub(crate) fn new(options: MqttOptions) -> Self {
+        Self {
+            inner: Mqtt::new(options).unwrap(),
+            log: watch::Sender::new(Vec::new()),
+        }
+    }
+
+    pub(crate) fn log(&self) -> watch::Receiver<Vec<Happened>> {
+        self.log.subscribe()
+    }
+}
+
+impl Bus for Recorded {
+    fn open(&self, session: Session) -> Connection {
+        let Connection {
+            publisher,
+            mut events,
+        } = self.inner.open(session);
+        let (sender, forwarded) = mpsc::channel(1);
+        let log = self.log.clone();
+        tokio::spawn(async move {
+            while let Ok(room) = sender.reserve().await {
+                let next = tokio::select! {
+                    next = events.recv() => next,
+                    () = sender.closed() => None,
+                };
+                let Some(event) = next else { return };
+                match &event {
+                    BusEvent::Subscribed => log.send_modify(|log| log.push(Happened::Subscribed)),
+                    BusEvent::Lost { reason, retry_in } => {
+                        let lost = Happened::Lost(reason.clone(), *retry_in);
+                        log.send_modify(|log| log.push(lost));
+                    }
+                    BusEvent::Message(_) => {}
+                }
+                room.send(event);
+            }
+        });
+        Connection {
+            publisher,
+            events: forwarded,
+        }
+    }
+}
+
+pub(crate) fn losses(log: &[Happened]) -> Vec<(String, Duration)> {
+    let lost = log.iter().filter_map(|happened| match happened {
+        Happened::Lost(reason, retry_in) => Some((reason.clone(), *retry_in)),
+        Happened::Subscribed => None,
+    });
+    lost.collect()
+}
+
+/// Waits until this holds of what is watched, and gives it.
+pub(crate) async fn wait<T: Clone + std::fmt::Debug>(
+    of: &mut watch::Receiver<T>,
+    what: &str,
+    holds: impl Fn(&T) -> bool,
+) -> T {
+    let found = timeout(SOON, of.wait_for(|value| holds(value))).await;
+    let found = found.map(|found| found.unwrap().clone());
+    found.unwrap_or_else(|_| panic!("{what}: {:?}", *of.borrow()))
+}
+
+/// Waits until this holds of a store.
+pub(crate) async fn until(store: &Store, what: &str, holds: impl Fn(&Store) -> bool) {
+    let mut changes = store.changes();
+    let wait = async {
+        while !holds(store) {
+            changes.changed().await.unwrap();
+        }
+    };
+    if timeout(2 * SOON, wait).await.is_err() {
+        let things = store.list().into_iter();
+        let things: Vec<_> = things
+            .map(|thing| format!("{thing:?}").chars().take(300).collect::<String>())
+            .collect();
+        panic!("{what}: {things:#?}");
+    }
+}
+
+/// Whether all that is wanted is there, and nothing is to go any more.
+pub(crate) fn is_done(store: &Store) -> bool {
+    let things = store.list();
+    let mut things = things.iter();
+    things.all(|thing| thing.deleting.is_none() && thing.status == outcome(thing))
+}
+
+pub(crate) fn uids(store: &Store, cluster: &str) -> BTreeMap<String, i64> {
+    let things = store.list().into_iter();
+    let here = things.filter(|thing| thing.cluster == cluster);
+    here.map(|thing| (thing.uid.clone(), thing.version))
+        .collect()
+}
+
+fn options(resync: Option<Duration>) -> ClientOptions {
+    ClientOptions {
+        resync_interval: resync,
+        ..ClientOptions::default()
+    }
+}
+
+async fn is_subscribed(mut state: watch::Receiver<ConnectionState>) {
+    let is = |state: &ConnectionState| *state == ConnectionState::Subscribed;
+    wait(&mut state, "subscribed", is).await;
+}
+
+/// A source at work, until it is dropped.
+pub(crate) struct Hub {
+    pub(crate) store: Arc<Store>,
+    pub(crate) client: SourceClient<Codec, Store>,
+    pub(crate) log: watch::Receiver<Vec<Happened>>,
+    _subscription: Subscription,
+}
+
+impl Hub {
+    pub(crate) fn new(options: MqttOptions, store: &Arc<Store>) -> Self {
+        Self::resyncing(options, store, None)
+    }
+
+    pub(crate) fn resyncing(
+        mqtt: MqttOptions,
+        store: &Arc<Store>,
+        resync: Option<Duration>,
+    ) -> Self {
+        let source = Source::new(HUB, Dialect::Enhancement, codec()).unwrap();
+        let client = SourceClient::new(source, Arc::clone(store), options(resync));
+        let bus = Recorded::new(mqtt);
+        Self {
+            store: Arc::clone(store),
+            log: bus.log(),
+            _subscription: client.subscribe(&bus),
+            client,
+        }
+    }
+
+    pub(crate) async fn subscribed(&self) {
+        is_subscribed(self.client.state()).await;
+    }
+
+    pub(crate) fn put(&self, thing: Thing) {
+        let uid = thing.uid.clone();
+        self.store.put(thing);
+        self.client.created(&uid);
+    }
+
+    pub(crate) fn set(&self, uid: &str, spec: &str) {
+        if self.store.set_spec(uid, spec.to_owned()) {
+            self.client.changed(uid);
+        }
+    }
+
+    pub(crate) fn delete(&self, uid: &str) {
+        if self.store.delete(uid) {
+            self.client.changed(uid);
+        }
+    }
+}
+
+/// Does to what the store of an agent has what its spec wants, for ever.
+async fn work(client: AgentClient<Codec, Store>, store: Arc<Store>) {
+    let mut changes = store.changes();
+    loop {
+        for thing in store.list() {
+            let wanted = outcome(&thing);
+            if thing.deleting.is_some() && !thing.gone {
+                store.set_gone(&thing.uid);
+            } else if thing.deleting.is_none() && thing.status != wanted {
+                store.change(&thing.uid, |thing| thing.status = wanted);
+            } else {
+                continue;
+            }
+            client.changed(&thing.uid);
+        }
+        changes.changed().await.unwrap();
+    }
+}
+
+/// An agent at work, until it is dropped.
+pub(crate) struct Edge {
+    pub(crate) store: Arc<Store>,
+    pub(crate) client: AgentClient<Codec, Store>,
+    pub(crate) log: watch::Receiver<Vec<Happened>>,
+    worker: JoinHandle<()>,
+    _subscription: Subscription,
+}
+
+impl Edge {
+    pub(crate) fn new(mqtt: MqttOptions, cluster: &str) -> Self {
+        Self::resyncing(mqtt, cluster, &store(), None)
+    }
+
+    pub(crate) fn resyncing(
+        mqtt: MqttOptions,
+        cluster: &str,
+        store: &Arc<Store>,
+        resync: Option<Duration>,
+    ) -> Self {
+        let agent = Agent::new(cluster, cluster, Dialect::Enhancement, codec()).unwrap();
+        let client = AgentClient::new(agent, Arc::clone(store), options(resync));
+        let bus = Recorded::new(mqtt);
+        Self {
+            store: Arc::clone(store),
+            log: bus.log(),
+            worker: tokio::spawn(work(client.clone(), Arc::clone(store))),
+            _subscription: client.subscribe(&bus),
+            client,
+        }
+    }
+
+    pub(crate) async fn subscribed(&self) {
+        is_subscribed(self.client.state()).await;
+    }
+}
+
+impl Drop for Edge {
+    fn drop(&mut self) {
+        self.worker.abort();
+    }
+}
