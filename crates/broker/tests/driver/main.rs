@@ -436,14 +436,14 @@ async fn a_silent_link_is_noticed(place: Place) {
     let place = place.started().await;
     let proxy = Proxy::to(place.address()).await;
     let mut options = place.options_at(&proxy.broker(), OPERATOR);
-    options.keep_alive = Duration::from_secs(1);
+    options.keep_alive = Duration::from_secs(2);
     let mut writer = open(options, &["things"]);
     subscribed(&mut writer).await;
     proxy.freeze();
     let failed = writer.publisher.publish(outgoing("things", "one")).await;
     assert_eq!(failed, Err(PublishError::Lost));
     let (reason, _) = lost(&mut writer).await;
-    assert_eq!(reason, "the broker sent nothing for 1.5s");
+    assert_eq!(reason, "the broker sent nothing for 3s");
     subscribed(&mut writer).await;
     let two = outgoing("things", "two");
     writer.publisher.publish(two).await.unwrap();
@@ -458,7 +458,7 @@ async fn a_silent_link_is_noticed(place: Place) {
         Fate::Passes
     });
     let before = *proxy.opened().borrow();
-    wait(&mut answered, "pings", |pings| *pings == 3).await;
+    wait(&mut answered, "pings", |pings| *pings == 2).await;
     assert_eq!(*proxy.opened().borrow(), before);
     let three = outgoing("things", "three");
     writer.publisher.publish(three).await.unwrap();
@@ -656,18 +656,21 @@ async fn thousands_of_resources_are_resynced(place: Place) {
             kept.put(has);
         }
     }
-    let edge = Edge::resyncing(place.options("edge-a"), "edge-a", &kept, None);
+    let edge = Edge::idle(place.options("edge-a"), "edge-a", &kept, None);
     edge.subscribed().await;
     let hub = Hub::new(place.options(HUB), &wanted);
-    until(&wanted, "all statuses", is_done).await;
+    until(&wanted, "all statuses", |store| {
+        let things = store.list();
+        let known = things.iter().filter(|thing| thing.status.is_some());
+        known.count() == MANY - MANY / 10
+    })
+    .await;
+    until(&kept, "the missing", |store| store.list().len() == MANY).await;
     // The other way: the agent starts with nothing.
     drop(edge);
     let empty = store();
-    let edge = Edge::resyncing(place.options("edge-a"), "edge-a", &empty, None);
-    until(&empty, "all specs", |store| {
-        store.list().len() == MANY && is_done(store)
-    })
-    .await;
+    let edge = Edge::idle(place.options("edge-a"), "edge-a", &empty, None);
+    until(&empty, "all specs", |store| store.list().len() == MANY).await;
     for log in [&hub.log, &edge.log] {
         assert_eq!(*log.borrow(), [Happened::Subscribed]);
     }
@@ -848,7 +851,8 @@ async fn a_slow_reader_holds_the_broker_back(place: Place) {
         }
     };
     assert!(matches!(lost, BusEvent::Lost { .. }), "{lost:?}");
-    assert!((1..=100).contains(&at), "{at}");
+    // Of mosquitto it may be one more.
+    assert!((1..=101).contains(&at), "{at}");
     subscribed(&mut reader).await;
     assert_eq!(*proxy.opened().borrow(), opened + 1);
     reader
