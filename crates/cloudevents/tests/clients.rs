@@ -850,3 +850,49 @@ impl Bus for Lossy {
         Connection { publisher, events }
     }
 }
+
+/// Both sides have come back after their broker: whoever came first has asked nobody, and asks
+/// again; and nobody asks for ever.
+#[tokio::test(start_paused = true)]
+async fn whoever_has_just_come_is_asked() {
+    let bus = Loopback::new();
+    let options = ClientOptions {
+        resync_interval: None,
+        ..ClientOptions::default()
+    };
+    let (wanted, kept) = (store(), store());
+    wanted.put(thing("missed", "edge-a"));
+    let agent = AgentClient::new(edge("edge-a"), Arc::clone(&kept), options);
+    let first = agent.subscribe(&bus);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let client = SourceClient::new(hub("hub"), Arc::clone(&wanted), options);
+    let subscription = client.subscribe(&bus);
+    until(&kept, "taken", |store| store.document("missed").is_some()).await;
+    drop(subscription);
+    // The other way: the source is there first.
+    kept.set_status("missed", "there".to_owned());
+    let client = SourceClient::new(hub("hub"), Arc::clone(&wanted), options);
+    drop(first);
+    let _subscription = client.subscribe(&bus);
+    let mut wire = Wire::open(
+        &bus,
+        &[
+            "/sources/clusters/+/specresync",
+            "/sources/+/clusters/statusresync",
+        ],
+    );
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let agent = AgentClient::new(edge("edge-a"), Arc::clone(&kept), options);
+    let _agent = agent.subscribe(&bus);
+    let is_there = |store: &Store| {
+        let status = store.document("missed").unwrap().status.clone();
+        status.as_deref() == Some("there")
+    };
+    until(&wanted, "told", is_there).await;
+    let mut said = 0;
+    while let Ok(next) = tokio::time::timeout(Duration::from_secs(60), wire.next()).await {
+        drop(next);
+        said += 1;
+    }
+    assert!((3..20).contains(&said), "{said}");
+}

@@ -237,7 +237,7 @@ pub(crate) struct Edge {
     pub(crate) store: Arc<Store>,
     pub(crate) client: AgentClient<Codec, Store>,
     pub(crate) log: watch::Receiver<Vec<Happened>>,
-    worker: JoinHandle<()>,
+    worker: Option<JoinHandle<()>>,
     _subscription: Subscription,
 }
 
@@ -252,13 +252,26 @@ impl Edge {
         store: &Arc<Store>,
         resync: Option<Duration>,
     ) -> Self {
+        let mut edge = Self::idle(mqtt, cluster, store, resync);
+        let work = work(edge.client.clone(), Arc::clone(store));
+        edge.worker = Some(tokio::spawn(work));
+        edge
+    }
+
+    /// Takes what comes, and does nothing about it.
+    pub(crate) fn idle(
+        mqtt: MqttOptions,
+        cluster: &str,
+        store: &Arc<Store>,
+        resync: Option<Duration>,
+    ) -> Self {
         let agent = Agent::new(cluster, cluster, Dialect::Enhancement, codec()).unwrap();
         let client = AgentClient::new(agent, Arc::clone(store), options(resync));
         let bus = Recorded::new(mqtt);
         Self {
             store: Arc::clone(store),
             log: bus.log(),
-            worker: tokio::spawn(work(client.clone(), Arc::clone(store))),
+            worker: None,
             _subscription: client.subscribe(&bus),
             client,
         }
@@ -271,6 +284,8 @@ impl Edge {
 
 impl Drop for Edge {
     fn drop(&mut self) {
-        self.worker.abort();
+        if let Some(worker) = &self.worker {
+            worker.abort();
+        }
     }
 }

@@ -356,6 +356,12 @@ impl<S: Side> Core<S> {
             let Some(publisher) = self.publisher() else {
                 continue;
             };
+            // They may not have heard that this side is there, either: not all brokers keep that.
+            if let Some(greeting) = self.side.greeting()
+                && let Err(error) = publisher.publish_retained(greeting).await
+            {
+                debug!(%error, "presence not told");
+            }
             let requests = match self.side.requests(Some(&names)).await {
                 Ok(requests) => requests,
                 Err(error) => {

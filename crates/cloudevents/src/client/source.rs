@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 use tracing::{debug, warn};
@@ -120,7 +120,12 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> SourceClient<C, S> {
     /// A client that is on no bus yet.
     pub fn new(source: Source<C>, store: Arc<S>, options: ClientOptions) -> Self {
         let meter = Meter::new("source", source.id());
-        let side = SourceSide { source, store };
+        let present = Mutex::default();
+        let side = SourceSide {
+            source,
+            store,
+            present,
+        };
         let core = Core::new(side, options, meter);
         Self { core }
     }
@@ -207,9 +212,15 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> SourceClient<C, S> {
 pub(super) struct SourceSide<C, S> {
     source: Source<C>,
     store: Arc<S>,
+    /// Clusters whose agents have said on this connection that they are there.
+    present: Mutex<BTreeSet<String>>,
 }
 
 impl<C: Codec, S: SourceStore<Resource = C::Resource>> SourceSide<C, S> {
+    fn present(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Takes a status; gives the word for what became of it.
     async fn take_status(
         &self,
@@ -321,10 +332,15 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> Side for SourceSide<C, S>
             }
             Ok(ToSource::Part) => Ok("part"),
             Ok(ToSource::Presence(presence)) => {
-                // What it has said while this side was away is gone.
-                if presence.connected {
+                // What it has said while this side was away is gone. It says again that it is there
+                // when it is asked, which is no reason to ask again.
+                let mut present = self.present();
+                if !presence.connected {
+                    present.remove(&presence.cluster);
+                } else if present.insert(presence.cluster.clone()) {
                     outbox.ask(&presence.cluster);
                 }
+                drop(present);
                 self.store.presence(presence);
                 Ok("presence")
             }
@@ -387,5 +403,8 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> Side for SourceSide<C, S>
         self.store.unsendable(uid, why);
     }
 
-    fn connected(&self, _: bool) {}
+    /// Who was there on another connection may not be on this one.
+    fn connected(&self, _: bool) {
+        self.present().clear();
+    }
 }

@@ -157,6 +157,9 @@ impl Driver {
                     // Whoever is slow hears of it after what it has not handled yet.
                     let _ = self.events.send(lost).await;
                     tokio::time::sleep(retry_in).await;
+                    // What the next connection brings has to find room: while it waits for some,
+                    // nothing is read, acknowledgements neither.
+                    let _ = self.events.reserve_many(AHEAD + 1).await;
                 } => {}
             }
         }

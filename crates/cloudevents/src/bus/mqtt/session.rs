@@ -74,6 +74,8 @@ pub(super) enum Ended {
     Silent(Duration),
     #[error("the broker did not acknowledge a message within {0:?}")]
     Unacknowledged(Duration),
+    #[error("the broker took nothing for {0:?}")]
+    Stalled(Duration),
     #[error("the certificates were replaced")]
     Certificates,
     #[error("the broker sent a {0}, which has no place here")]
@@ -237,6 +239,7 @@ pub(super) async fn run(
             usize::try_from(most).unwrap_or(usize::MAX)
         }),
         keep_alive,
+        patience: options.ack_timeout,
     };
     let receiver = Receiver {
         options,
@@ -484,6 +487,8 @@ struct Writer {
     retains: bool,
     most_bytes: usize,
     keep_alive: Duration,
+    /// Longest time in which nothing can be written.
+    patience: Duration,
 }
 
 impl Writer {
@@ -501,10 +506,7 @@ impl Writer {
                 QoS::AtMostOnce
             };
             let id = self.next_id();
-            self.io
-                .write_all(&wire::subscribe(id, filters, qos)?)
-                .await?;
-            self.io.flush().await?;
+            self.put(&wire::subscribe(id, filters, qos)?).await?;
         }
         let mut next_ping = Instant::now() + self.keep_alive;
         let mut buffer = BytesMut::new();
@@ -513,8 +515,7 @@ impl Writer {
             let command = tokio::select! {
                 biased;
                 () = tokio::time::sleep_until(next_ping), if !self.keep_alive.is_zero() => {
-                    self.io.write_all(&wire::PING).await?;
-                    self.io.flush().await?;
+                    self.put(&wire::PING).await?;
                     next_ping = Instant::now() + self.keep_alive;
                     continue;
                 }
@@ -526,14 +527,29 @@ impl Writer {
             {
                 self.encode(command, &mut buffer, &mut written)?;
             }
-            self.io.write_all(&buffer).await?;
-            self.io.flush().await?;
+            self.put(&buffer).await?;
             buffer.clear();
             for (sent, how) in written.drain(..) {
                 // Whoever has stopped waiting does not need to know.
                 let _: Result<(), Sent> = sent.send(how);
             }
         }
+    }
+
+    /// Writes all of this, however long it takes as long as it gets on.
+    async fn put(&mut self, mut bytes: &[u8]) -> Result<(), Ended> {
+        let patience = self.patience;
+        let stalled = |_| Ended::Stalled(patience);
+        while !bytes.is_empty() {
+            let written = timeout(patience, self.io.write(bytes)).await;
+            match written.map_err(stalled)?? {
+                0 => return Err(Ended::Hung),
+                written => bytes = &bytes[written..],
+            }
+        }
+        Ok(timeout(patience, self.io.flush())
+            .await
+            .map_err(stalled)??)
     }
 
     fn encode(
