@@ -60,7 +60,10 @@ impl Way {
         let peer = calibration.scaled(self.peer);
         let name = format!("{} of a work's event", self.name);
         let mut figure = Figure::new("P6", &*name, ours * NS_PER_US, "ns")
-            .below(peer * NS_PER_US, "sdk-go's codec, recorded, scaled by calibration")
+            .below(
+                peer * NS_PER_US,
+                "sdk-go's codec, recorded, scaled by calibration",
+            )
             .params(params.clone())
             .params(calibration.params());
         if let Some((most, least_ratio)) = self.goal {
@@ -69,9 +72,14 @@ impl Way {
         report.add(figure);
         let ratio = Ratio::of(&self.floor, &self.ours);
         report.add(
-            Figure::new("P6", format!("{name}, beside plain JSON"), ours * NS_PER_US, "ns")
-                .in_rounds(median(&self.floor) * NS_PER_US, self.floor_is, ratio)
-                .params(params.clone()),
+            Figure::new(
+                "P6",
+                format!("{name}, beside plain JSON"),
+                ours * NS_PER_US,
+                "ns",
+            )
+            .in_rounds(median(&self.floor) * NS_PER_US, self.floor_is, ratio)
+            .params(params.clone()),
         );
     }
 }
@@ -159,7 +167,10 @@ pub(crate) fn run() -> Result<()> {
         let ours = [
             encode_each(|| Ok(source.send(Action::UpdateRequest, black_box(&work))?))?,
             decode_each(&spec, |topic, message| {
-                matches!(black_box(agent.receive(topic, message)), Ok(ToAgent::Spec(_)))
+                matches!(
+                    black_box(agent.receive(topic, message)),
+                    Ok(ToAgent::Spec(_))
+                )
             })?,
             encode_each(|| Ok(status_of(black_box(&there))?))?,
             decode_each(&status, |topic, message| {

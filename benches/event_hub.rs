@@ -20,7 +20,11 @@ use crate::support::figure::{Figure, Report};
 use crate::support::rounds::{Ratio, median, slope};
 use crate::support::servers;
 
-const WORKS: usize = if cfg!(debug_assertions) { 5_000 } else { 100_000 };
+const WORKS: usize = if cfg!(debug_assertions) {
+    5_000
+} else {
+    100_000
+};
 const STEPS: usize = 5;
 const ROUNDS: usize = 3;
 const LIMIT: Duration = Duration::from_secs(480);
@@ -47,15 +51,28 @@ async fn index(report: &mut Report) -> Result<()> {
     let mut points = Vec::new();
     for step in 0..=STEPS {
         let usage = side.add(if step == 0 { 0 } else { WORKS / STEPS }).await?;
-        points.push(((step * WORKS / STEPS) as f64, usage.resident_kib as f64 * 1024.0));
+        points.push((
+            (step * WORKS / STEPS) as f64,
+            usage.resident_kib as f64 * 1024.0,
+        ));
     }
     let bytes = slope(&points);
     report.add(
-        Figure::new("P9", "memory of the hub's index for each work over events", bytes, "B")
-            .below(4_400.0, "OCM's informer store on the hub, Go heap, recorded")
-            .met(bytes <= MOST_WORK_BYTES)
-            .params(json!({"works": WORKS, "steps": STEPS, "allocator": "system",
-                "resident_by_works": points})),
+        Figure::new(
+            "P9",
+            "memory of the hub's index for each work over events",
+            bytes,
+            "B",
+        )
+        .below(
+            4_400.0,
+            "OCM's informer store on the hub, Go heap, recorded",
+        )
+        .met(bytes <= MOST_WORK_BYTES)
+        .params(
+            json!({"works": WORKS, "steps": STEPS, "allocator": "system",
+                "resident_by_works": points}),
+        ),
     );
     Ok(())
 }
@@ -107,7 +124,10 @@ async fn restart(report: &mut Report) -> Result<()> {
     let name = format!("start of a hub with {WORKS} works, until all are told once");
     report.add(
         Figure::new("P14", name, median(&seconds(&sent)), "s")
-            .below(KUBEFLEET_SECONDS, "KubeFleet, 100,000 works reprocessed, published")
+            .below(
+                KUBEFLEET_SECONDS,
+                "KubeFleet, 100,000 works reprocessed, published",
+            )
             .params(params.clone()),
     );
     let bytes = median(&peak(&sent));
@@ -119,14 +139,19 @@ async fn restart(report: &mut Report) -> Result<()> {
             .params(params.clone()),
     );
     report.add(
-        Figure::new("P14", format!("{name}, beside a bare list"), bytes / MIB, "MiB")
-            .in_rounds(
-                median(&peak(&bare)) / MIB,
-                "a process that opens the file and lists the works, alternating",
-                Ratio::of(&peak(&bare), &peak(&sent)),
-            )
-            .params(params)
-            .params(json!({"resident_mib":
+        Figure::new(
+            "P14",
+            format!("{name}, beside a bare list"),
+            bytes / MIB,
+            "MiB",
+        )
+        .in_rounds(
+            median(&peak(&bare)) / MIB,
+            "a process that opens the file and lists the works, alternating",
+            Ratio::of(&peak(&bare), &peak(&sent)),
+        )
+        .params(params)
+        .params(json!({"resident_mib":
                 median(&of(&sent, |it| it.resident_kib as f64 * 1024.0 / MIB))})),
     );
     Ok(())

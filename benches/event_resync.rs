@@ -24,7 +24,11 @@ use crate::support::figure::{Figure, Report};
 use crate::support::rounds::{Ratio, median};
 use crate::support::servers;
 
-const WORKS: usize = if cfg!(debug_assertions) { 1_000 } else { 10_000 };
+const WORKS: usize = if cfg!(debug_assertions) {
+    1_000
+} else {
+    10_000
+};
 const CHANGED: usize = WORKS / 100;
 const ROUNDS: usize = 5;
 /// Rounds in which the agent starts with nothing.
@@ -267,7 +271,10 @@ fn tell(report: &mut Report, case: &str, rounds: &[Converged], goal: bool) {
         let all = WORKS as f64 * if side == "hub" { 2_497.0 } else { 2_337.0 };
         report.add(
             Figure::new("P10", name, median(&bytes) / 1e3, "KB")
-                .below(all / 1e3, "each work once as sdk-go sends it, recorded packets")
+                .below(
+                    all / 1e3,
+                    "each work once as sdk-go sends it, recorded packets",
+                )
                 .params(json!({"works": WORKS})),
         );
     }

@@ -130,7 +130,10 @@ impl AgentStore for Versions {
 
     fn held(&self) -> Vec<Held> {
         let taken = self.lock();
-        taken.iter().map(|(uid, version)| held(uid, *version)).collect()
+        taken
+            .iter()
+            .map(|(uid, version)| held(uid, *version))
+            .collect()
     }
 
     fn find(&self, uid: &str) -> Option<Held> {
@@ -235,10 +238,12 @@ impl Fleet {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(PATIENCE, arrived).await.with_context(|| {
-            let missing = self.missing.count.load(Ordering::SeqCst);
-            format!("{missing} of {WORKS} works did not arrive within {PATIENCE:?}")
-        })?;
+        tokio::time::timeout(PATIENCE, arrived)
+            .await
+            .with_context(|| {
+                let missing = self.missing.count.load(Ordering::SeqCst);
+                format!("{missing} of {WORKS} works did not arrive within {PATIENCE:?}")
+            })?;
         Ok(begin.elapsed().as_secs_f64())
     }
 
@@ -280,7 +285,10 @@ async fn measure(report: &mut Report, name: &str, broker: &str) -> Result<()> {
     let mut fleet = Fleet::start(broker).await?;
     let bare = Bare::start(broker, AGENTS).await?;
     let (message, bytes) = fleet.message()?;
-    ensure!(bare.send(&message, WORKS).await? > 0.0, "a round takes no time");
+    ensure!(
+        bare.send(&message, WORKS).await? > 0.0,
+        "a round takes no time"
+    );
     let rate = |seconds: f64| WORKS as f64 / seconds;
     let (mut works, mut messages) = (Vec::new(), Vec::new());
     let mut cpu = Vec::new();

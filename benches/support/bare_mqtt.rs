@@ -2,18 +2,23 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use muster_cloudevents::bus::{Bus, BusEvent, Connection, Publisher, Session};
 use muster_cloudevents::{Message, Outgoing};
 use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::events;
 
 /// As many as a client of works has on their way.
 const AT_A_TIME: usize = 64;
+
+/// How long listeners may take to hear what the broker has.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One that publishes, and listeners that do nothing.
 pub struct Bare {
@@ -22,6 +27,8 @@ pub struct Bare {
     _events: mpsc::Receiver<BusEvent>,
     topics: Vec<String>,
     heard: Arc<Heard>,
+    /// They end with this.
+    _listeners: JoinSet<()>,
 }
 
 #[derive(Default)]
@@ -47,13 +54,14 @@ impl Bare {
     pub async fn start(broker: &str, listeners: usize) -> Result<Self> {
         let heard = Arc::new(Heard::default());
         let mut topics = Vec::new();
+        let mut tasks = JoinSet::new();
         for number in 0..listeners {
             let topic = format!("bare/clusters/c{number}/events");
             let client_id = format!("bare-listener-{number}");
             let mut connection = open(broker, &client_id, vec![topic.clone()]).await?;
             topics.push(topic);
             let heard = Arc::clone(&heard);
-            tokio::spawn(async move {
+            tasks.spawn(async move {
                 while let Some(event) = connection.events.recv().await {
                     if matches!(event, BusEvent::Message(_))
                         && heard.missing.fetch_sub(1, Ordering::SeqCst) == 1
@@ -69,6 +77,7 @@ impl Bare {
             _events: connection.events,
             topics,
             heard,
+            _listeners: tasks,
         })
     }
 
@@ -89,7 +98,11 @@ impl Bare {
             .buffer_unordered(AT_A_TIME)
             .try_collect::<()>()
             .await?;
-        self.heard.all.notified().await;
+        let heard = tokio::time::timeout(PATIENCE, self.heard.all.notified());
+        heard.await.with_context(|| {
+            let missing = self.heard.missing.load(Ordering::SeqCst);
+            format!("{missing} of {count} bare messages were not heard within {PATIENCE:?}")
+        })?;
         Ok(begin.elapsed().as_secs_f64())
     }
 }

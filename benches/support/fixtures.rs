@@ -1,8 +1,6 @@
 //! The objects that are measured.
 
-use muster_api::work::{
-    FeedBackType, FeedbackRule, JsonPath, ManifestResourceMeta, ManifestWork,
-};
+use muster_api::work::{FeedBackType, FeedbackRule, JsonPath, ManifestResourceMeta, ManifestWork};
 use serde_json::{Value, json};
 
 /// The bench object: a Deployment of about 1 KB, two of its three replicas ready.
