@@ -3,6 +3,10 @@
 //! `benches/run` is the entry for people. One question a file.
 
 mod api_server;
+mod event_codec;
+mod event_hub;
+mod event_resync;
+mod event_throughput;
 mod feedback;
 mod feedback_latency;
 mod idle_agent;
@@ -30,6 +34,10 @@ fn main() -> Result<()> {
     let bench = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
     match bench.as_deref() {
         Some("api_server") => api_server::run(),
+        Some("event_codec") => event_codec::run(),
+        Some("event_hub") => event_hub::run(),
+        Some("event_resync") => event_resync::run(),
+        Some("event_throughput") => event_throughput::run(),
         Some("feedback") => feedback::run(),
         Some("feedback_latency") => feedback_latency::run(),
         Some("idle_agent") => idle_agent::run(),
@@ -45,6 +53,7 @@ fn main() -> Result<()> {
         Some("work_status") => work_status::run(),
         // What benches start as processes of their own.
         Some(support::agent::ARGUMENT) => support::agent::run(),
+        Some(support::event_side::ARGUMENT) => support::event_side::run(),
         Some(support::watcher::ARGUMENT) => support::watcher::run(),
         other => bail!("no bench {other:?}; benches/run --list tells which there are"),
     }

@@ -1,6 +1,6 @@
 //! The objects that are measured.
 
-use muster_api::work::{FeedBackType, FeedbackRule, JsonPath, ManifestResourceMeta};
+use muster_api::work::{FeedBackType, FeedbackRule, JsonPath, ManifestResourceMeta, ManifestWork};
 use serde_json::{Value, json};
 
 /// The bench object: a Deployment of about 1 KB, two of its three replicas ready.
@@ -157,4 +157,57 @@ pub fn spec_1650() -> Vec<u8> {
     let missing = BYTES.saturating_sub(spec(&deployment).len());
     deployment["metadata"]["annotations"]["note"] = json!("x".repeat(missing));
     spec(&deployment).into_bytes()
+}
+
+/// A work with one Deployment and its feedback rules as a hub has it, with its status. As an event,
+/// its spec has the 1,653 bytes of the recorded numbers.
+pub fn event_work(uid: &str, name: &str, cluster: &str) -> serde_json::Result<ManifestWork> {
+    const BYTES: usize = 1653;
+    let config = json!({
+        "resourceIdentifier": {
+            "group": "apps", "resource": "deployments", "name": "web", "namespace": "default"},
+        "feedbackRules": feedback_rules(),
+    });
+    let mut deployment = manifest("web", "default");
+    deployment["metadata"]["annotations"] = json!({"note": ""});
+    let data = json!({"manifests": [deployment], "manifestConfigs": [config]});
+    let missing = BYTES.saturating_sub(data.to_string().len());
+    deployment["metadata"]["annotations"]["note"] = json!("x".repeat(missing));
+    serde_json::from_value(json!({
+        "apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
+        "metadata": {
+            "name": name, "namespace": cluster, "uid": uid, "generation": 1,
+            "creationTimestamp": "2026-03-01T10:00:00Z",
+            "labels": {"app": "web", "tier": "web"},
+        },
+        "spec": {"workload": {"manifests": [deployment]}, "manifestConfigs": [config]},
+        "status": event_status(1),
+    }))
+}
+
+/// The status of such a work in this generation.
+pub fn event_status(generation: i64) -> Value {
+    let condition = |kind: &str, reason: &str, message: &str| {
+        json!({"type": kind, "status": "True", "observedGeneration": generation, "reason": reason,
+            "message": message, "lastTransitionTime": "2026-03-01T10:01:00Z"})
+    };
+    let value = |name: &str| json!({"name": name, "fieldValue": {"type": "Integer", "integer": 3}});
+    json!({
+        "conditions": [
+            condition("Applied", "AppliedManifestWorkComplete", "Apply manifest work complete"),
+            condition("Available", "ResourcesAvailable", "All resources are available"),
+        ],
+        "resourceStatus": {"manifests": [{
+            "resourceMeta": deployment_meta("web", "default"),
+            "conditions": [
+                condition("Applied", "AppliedManifestComplete", "Apply manifest complete"),
+                condition("Available", "ResourceAvailable", "Resource is available"),
+                condition("StatusFeedbackSynced", "StatusFeedbackSynced", ""),
+            ],
+            "statusFeedback": {"values": [
+                value("ReadyReplicas"), value("Replicas"), value("AvailableReplicas"),
+                {"name": "Available", "fieldValue": {"type": "String", "string": "True"}},
+            ]},
+        }]},
+    })
 }

@@ -25,6 +25,11 @@ pub fn process_cpu() -> Duration {
     clock(ClockId::ProcessCPUTime)
 }
 
+/// A clock that all processes of this machine share.
+pub fn monotonic() -> Duration {
+    clock(ClockId::Monotonic)
+}
+
 /// Microseconds.
 pub fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
@@ -45,12 +50,26 @@ pub fn cpu_each(count: usize, mut work: impl FnMut()) -> f64 {
     micros(thread_cpu().saturating_sub(begin)) / count as f64
 }
 
+fn status_kib(name: &str) -> std::io::Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+        .ok_or_else(|| std::io::Error::other(format!("no {name} in /proc/self/status")))
+}
+
 /// Resident memory of this process in KiB, as Linux tells it.
 pub fn resident_kib() -> std::io::Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
-        .ok_or_else(|| std::io::Error::other("no VmRSS in /proc/self/status"))
+    status_kib("VmRSS:")
+}
+
+/// The most resident memory of this process in KiB since it began, or since [`forget_peak`].
+pub fn peak_kib() -> std::io::Result<u64> {
+    status_kib("VmHWM:")
+}
+
+/// Lets the peak begin anew with what is resident now.
+pub fn forget_peak() -> std::io::Result<()> {
+    std::fs::write("/proc/self/clear_refs", "5")
 }
 
 /// CPU time in µs of the calibration when the peers were measured: `serde_json` into a `Value`

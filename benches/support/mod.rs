@@ -9,6 +9,9 @@
 
 pub mod agent;
 pub mod bare_hub;
+pub mod bare_mqtt;
+pub mod event_side;
+pub mod events;
 pub mod figure;
 pub mod fixtures;
 pub mod hub;

@@ -52,7 +52,7 @@ pub fn commands() -> UnboundedReceiver<String> {
 
 /// Such a process, from outside.
 pub struct Process {
-    _child: Child,
+    child: Child,
     commands: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
 }
@@ -69,7 +69,7 @@ impl Process {
         let commands = child.stdin.take();
         let answers = child.stdout.take();
         Ok(Self {
-            _child: child,
+            child,
             commands: commands.context("its standard input is a pipe")?,
             answers: BufReader::new(answers.context("its standard output is a pipe")?).lines(),
         })
@@ -81,6 +81,19 @@ impl Process {
         self.commands.write_all(line.as_bytes()).await?;
         let answer = self.answers.next_line().await?;
         Ok(serde_json::from_str(&answer.context("the process ended")?)?)
+    }
+
+    /// Ends it by the end of its commands, and waits for that.
+    pub async fn end(self) -> Result<()> {
+        let Self {
+            mut child,
+            commands,
+            answers: _answers,
+        } = self;
+        drop(commands);
+        let status = child.wait().await?;
+        anyhow::ensure!(status.success(), "it ended with {status}");
+        Ok(())
     }
 
     /// What it uses now.

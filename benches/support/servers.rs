@@ -15,6 +15,11 @@ const BENCH_LIMIT: Duration = Duration::from_secs(180);
 
 /// Runs `bench` in an actix system whose requests run on worker threads, as muster itself does.
 pub fn block_on(bench: impl Future<Output = Result<()>>) -> Result<()> {
+    block_on_for(BENCH_LIMIT, bench)
+}
+
+/// The same for a bench that has much to build up, and takes at most so long.
+pub fn block_on_for(limit: Duration, bench: impl Future<Output = Result<()>>) -> Result<()> {
     // Twice only where a program calls this twice; the first choice stays then.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let system = actix::System::with_tokio_rt(|| {
@@ -24,9 +29,9 @@ pub fn block_on(bench: impl Future<Output = Result<()>>) -> Result<()> {
             .expect("the system gives a process threads and an event queue")
     });
     system.block_on(async {
-        tokio::time::timeout(BENCH_LIMIT, bench)
+        tokio::time::timeout(limit, bench)
             .await
-            .with_context(|| format!("the bench was not at its end after {BENCH_LIMIT:?}"))?
+            .with_context(|| format!("the bench was not at its end after {limit:?}"))?
     })
 }
 

@@ -222,10 +222,11 @@ impl HubWorks {
         }
         if let Some(entry) = state.works.get_mut(uid) {
             if entry.stored != stored {
+                let status = decoded_status(work.status.as_deref());
                 entry.stored = stored;
-                entry.has_status = has_conditions(work.status.as_deref());
+                entry.has_status = !status.conditions.is_empty();
                 if entry.pending.is_none() {
-                    entry.hash = hash_of(work.status.as_deref());
+                    entry.hash = status_hash(&status);
                 }
             }
             let same = (entry.version, entry.deleting, entry.asked) == (version, deleting, asked);
@@ -240,15 +241,16 @@ impl HubWorks {
             };
         }
         let cluster = state.cluster(namespace);
+        let status = decoded_status(work.status.as_deref());
         let entry = Entry {
             cluster: Arc::clone(&cluster),
             name: meta.name.clone().unwrap_or_default(),
             version,
             deleting,
-            has_status: has_conditions(work.status.as_deref()),
+            has_status: !status.conditions.is_empty(),
             asked,
             stored,
-            hash: hash_of(work.status.as_deref()),
+            hash: status_hash(&status),
             last_sequence_id: None,
             end: End::NotYet,
             lost: None,
@@ -528,14 +530,6 @@ fn asked_of(work: &RawManifestWork) -> u64 {
 fn decoded_status(status: Option<&RawValue>) -> ManifestWorkStatus {
     let status = status.and_then(|status| serde_json::from_str::<Option<_>>(status.get()).ok());
     status.flatten().unwrap_or_default()
-}
-
-fn has_conditions(status: Option<&RawValue>) -> bool {
-    !decoded_status(status).conditions.is_empty()
-}
-
-fn hash_of(status: Option<&RawValue>) -> String {
-    status_hash(&decoded_status(status))
 }
 
 fn decoded(work: &RawManifestWork) -> serde_json::Result<ManifestWork> {
