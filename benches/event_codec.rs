@@ -137,7 +137,9 @@ pub(crate) fn run() -> Result<()> {
             status: work.status.clone(),
             ..*there
         },
-        other @ ToAgent::Asked { .. } => anyhow::bail!("an agent reads {other:?}"),
+        other @ (ToAgent::Asked { .. } | ToAgent::Presence(_)) => {
+            anyhow::bail!("an agent reads {other:?}")
+        }
     };
     let status_of = |work: &ManifestWork| {
         let sequence_id = agent.next_sequence_id();

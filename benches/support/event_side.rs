@@ -80,9 +80,9 @@ pub fn run() -> Result<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     servers::block_on_for(LIMIT, async {
         match (kind.as_str(), words.as_slice()) {
-            ("hub", [broker, works]) => hub(broker, works.parse()?).await,
+            ("hub", [broker, count]) => hub(broker, count.parse()?).await,
             ("agent", [broker]) => agent(broker).await,
-            ("fill", [file, works]) => fill(Path::new(file), works.parse()?).await,
+            ("fill", [file, count]) => fill(Path::new(file), count.parse()?).await,
             ("restart", [file, broker]) => restart(begun, file.into(), Some(broker)).await,
             ("list", [file]) => restart(begun, file.into(), None).await,
             ("index", []) => index().await,
