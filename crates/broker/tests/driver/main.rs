@@ -614,11 +614,7 @@ async fn what_mosquitto_refuses_holds_up_nothing() {
         hub.put(thing(&uid, "edge-a"));
         until(&edge.store, &uid, |store| store.document(&uid).is_some()).await;
     }
-    // The last of them has reached the agent; the broker's word for it is on its way.
-    while hub.client.waiting() > 1 {
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(hub.client.waiting(), 1);
+    until_sent(|| hub.client.waiting().saturating_sub(1)).await;
     hub.set("large", "less");
     until(&hub.store, "less", is_done).await;
     assert_eq!(*hub.log.borrow(), [Happened::Subscribed]);
@@ -855,8 +851,8 @@ async fn a_slow_reader_holds_the_broker_back(place: Place) {
         }
     };
     assert!(matches!(lost, BusEvent::Lost { .. }), "{lost:?}");
-    // Of mosquitto it may be one more.
-    assert!((1..=101).contains(&at), "{at}");
+    // This mosquitto sends more than it may, once it has had a queue.
+    assert!((1..MANY / 2).contains(&at), "{at}");
     subscribed(&mut reader).await;
     assert_eq!(*proxy.opened().borrow(), opened + 1);
     reader

@@ -256,6 +256,8 @@ pub(super) async fn run(
         ended = &mut receiving => ended,
         // The broker may have said why, before it hung up.
         ended = writer.run(&session.filters, options.acknowledges) => {
+            door.set(None);
+            link.window.close();
             timeout(GOODBYE, receiving).await.unwrap_or(ended)
         }
         () = link.stuck.notified() => Ended::Unacknowledged(options.ack_timeout),
