@@ -502,7 +502,7 @@ async fn harm_on_the_way_loses_nothing(place: Place) {
     let proxy = Proxy::to(place.address()).await;
     let fast = |name: &str| {
         let mut options = place.options_at(&proxy.broker(), name);
-        options.ack_timeout = Duration::from_millis(500);
+        options.ack_timeout = Duration::from_secs(2);
         options
     };
     let soon = Some(Duration::from_secs(1));

@@ -9,7 +9,7 @@ pub(crate) mod mosquitto;
 use std::time::Duration;
 
 /// Longest wait for something that should happen at once.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(45);
 
 /// The hash of a password, with parameters that cost next to nothing.
 pub(crate) fn cheap_hash(password: &str) -> String {
