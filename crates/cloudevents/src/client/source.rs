@@ -291,6 +291,10 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> Side for SourceSide<C, S>
         let mut known = self.store.status_hashes();
         if let Some(clusters) = of {
             known.retain(|cluster, _| clusters.contains(cluster));
+            // One without works is asked for anything it may have.
+            for cluster in clusters {
+                known.entry(cluster.clone()).or_default();
+            }
         } else if known.is_empty() {
             // A source that has lost all it had hears of it; without a topic for it, there is nobody
             // to ask.
@@ -337,6 +341,9 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> Side for SourceSide<C, S>
                 let mut present = self.present();
                 if !presence.connected {
                     present.remove(&presence.cluster);
+                    // The will of a connection that died may come after the word of the next one: an
+                    // agent that is there says so when it is asked.
+                    outbox.ask(&presence.cluster);
                 } else if present.insert(presence.cluster.clone()) {
                     outbox.ask(&presence.cluster);
                 }
