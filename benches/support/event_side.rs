@@ -296,38 +296,40 @@ async fn agent(broker: &str) -> Result<()> {
 
 /// Does what an agent does with works, save for what is in them.
 async fn apply(api: Api<RawManifestWork>, tally: Arc<Tally>, meter: Arc<Meter>) {
-    let watched = watcher(api.clone(), watcher::Config::default())
+    let works = watcher(api.clone(), watcher::Config::default())
         .default_backoff()
-        .applied_objects()
-        .map_err(anyhow::Error::from);
-    let write = |work: RawManifestWork| {
-        let api = api.clone();
-        tally.seen(&work, &meter);
-        async move {
-            if is_done(&work) {
-                return Ok(());
+        .applied_objects();
+    // A watch that was too slow is told so once, and begins anew.
+    let works = works.filter_map(|work| std::future::ready(work.ok()));
+    works
+        .for_each_concurrent(AT_A_TIME, |work| {
+            tally.seen(&work, &meter);
+            let api = api.clone();
+            async move {
+                if let Err(error) = write(&api, &work).await {
+                    eprintln!("{} not written: {error}", work.name_any());
+                }
             }
-            let (name, params) = (work.name_any(), PatchParams::default());
-            if work.finalizers().is_empty() {
-                let finalizers = json!({"metadata": {"finalizers": [MANIFEST_WORK_FINALIZER]}});
-                api.patch(&name, &params, &Patch::Merge(finalizers)).await?;
-                // That is told, and the status follows.
-                return Ok(());
-            }
-            let generation = work.metadata.generation.unwrap_or_default();
-            let status = json!({"status": fixtures::event_status(generation)});
-            api.patch_status(&name, &params, &Patch::Merge(status))
-                .await?;
-            Ok::<_, anyhow::Error>(())
-        }
-    };
-    let written = watched
-        .map_ok(write)
-        .try_buffer_unordered(AT_A_TIME)
-        .try_collect::<()>();
-    if let Err(error) = written.await {
-        eprintln!("an agent ended: {error}");
+        })
+        .await;
+}
+
+async fn write(api: &Api<RawManifestWork>, work: &RawManifestWork) -> kube::Result<()> {
+    if is_done(work) {
+        return Ok(());
     }
+    let (name, params) = (work.name_any(), PatchParams::default());
+    if work.finalizers().is_empty() {
+        let finalizers = json!({"metadata": {"finalizers": [MANIFEST_WORK_FINALIZER]}});
+        // That is told, and the status follows.
+        api.patch(&name, &params, &Patch::Merge(finalizers)).await?;
+    } else {
+        let generation = work.metadata.generation.unwrap_or_default();
+        let status = json!({"status": fixtures::event_status(generation)});
+        api.patch_status(&name, &params, &Patch::Merge(status))
+            .await?;
+    }
+    Ok(())
 }
 
 fn hub_cluster(number: usize) -> String {
