@@ -77,9 +77,9 @@ pub fn run() -> Result<()> {
     let mut arguments = std::env::args().skip_while(|arg| arg != ARGUMENT).skip(1);
     let kind = arguments.next().context("a side of no kind")?;
     let arguments: Vec<String> = arguments.collect();
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let given: Vec<&str> = arguments.iter().map(String::as_str).collect();
     servers::block_on_for(LIMIT, async {
-        match (kind.as_str(), words.as_slice()) {
+        match (kind.as_str(), given.as_slice()) {
             ("hub", [broker, works]) => hub(broker, works.parse()?).await,
             ("agent", [broker]) => agent(broker).await,
             ("fill", [file, works]) => fill(Path::new(file), works.parse()?).await,
