@@ -77,12 +77,12 @@ pub fn run() -> Result<()> {
     let mut arguments = std::env::args().skip_while(|arg| arg != ARGUMENT).skip(1);
     let kind = arguments.next().context("a side of no kind")?;
     let arguments: Vec<String> = arguments.collect();
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let given: Vec<&str> = arguments.iter().map(String::as_str).collect();
     servers::block_on_for(LIMIT, async {
-        match (kind.as_str(), words.as_slice()) {
-            ("hub", [broker, count]) => hub(broker, count.parse()?).await,
+        match (kind.as_str(), given.as_slice()) {
+            ("hub", [broker, works]) => hub(broker, works.parse()?).await,
             ("agent", [broker]) => agent(broker).await,
-            ("fill", [file, count]) => fill(Path::new(file), count.parse()?).await,
+            ("fill", [file, works]) => fill(Path::new(file), works.parse()?).await,
             ("restart", [file, broker]) => restart(begun, file.into(), Some(broker)).await,
             ("list", [file]) => restart(begun, file.into(), None).await,
             ("index", []) => index().await,
@@ -296,38 +296,40 @@ async fn agent(broker: &str) -> Result<()> {
 
 /// Does what an agent does with works, save for what is in them.
 async fn apply(api: Api<RawManifestWork>, tally: Arc<Tally>, meter: Arc<Meter>) {
-    let watched = watcher(api.clone(), watcher::Config::default())
+    let works = watcher(api.clone(), watcher::Config::default())
         .default_backoff()
-        .applied_objects()
-        .map_err(anyhow::Error::from);
-    let write = |work: RawManifestWork| {
-        let api = api.clone();
-        tally.seen(&work, &meter);
-        async move {
-            if is_done(&work) {
-                return Ok(());
+        .applied_objects();
+    // A watch that was too slow is told so once, and begins anew.
+    let works = works.filter_map(|work| std::future::ready(work.ok()));
+    works
+        .for_each_concurrent(AT_A_TIME, |work| {
+            tally.seen(&work, &meter);
+            let api = api.clone();
+            async move {
+                if let Err(error) = write(&api, &work).await {
+                    eprintln!("{} not written: {error}", work.name_any());
+                }
             }
-            let (name, params) = (work.name_any(), PatchParams::default());
-            if work.finalizers().is_empty() {
-                let finalizers = json!({"metadata": {"finalizers": [MANIFEST_WORK_FINALIZER]}});
-                api.patch(&name, &params, &Patch::Merge(finalizers)).await?;
-                // That is told, and the status follows.
-                return Ok(());
-            }
-            let generation = work.metadata.generation.unwrap_or_default();
-            let status = json!({"status": fixtures::event_status(generation)});
-            api.patch_status(&name, &params, &Patch::Merge(status))
-                .await?;
-            Ok::<_, anyhow::Error>(())
-        }
-    };
-    let written = watched
-        .map_ok(write)
-        .try_buffer_unordered(AT_A_TIME)
-        .try_collect::<()>();
-    if let Err(error) = written.await {
-        eprintln!("an agent ended: {error}");
+        })
+        .await;
+}
+
+async fn write(api: &Api<RawManifestWork>, work: &RawManifestWork) -> kube::Result<()> {
+    if is_done(work) {
+        return Ok(());
     }
+    let (name, params) = (work.name_any(), PatchParams::default());
+    if work.finalizers().is_empty() {
+        let finalizers = json!({"metadata": {"finalizers": [MANIFEST_WORK_FINALIZER]}});
+        // That is told, and the status follows.
+        api.patch(&name, &params, &Patch::Merge(finalizers)).await?;
+    } else {
+        let generation = work.metadata.generation.unwrap_or_default();
+        let status = json!({"status": fixtures::event_status(generation)});
+        api.patch_status(&name, &params, &Patch::Merge(status))
+            .await?;
+    }
+    Ok(())
 }
 
 fn hub_cluster(number: usize) -> String {
