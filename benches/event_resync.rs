@@ -246,7 +246,8 @@ fn tell(report: &mut Report, case: &str, rounds: &[Converged], goal: bool) {
         json!({"messages": median(&messages), "bytes": median(&bytes)})
     };
     let params = json!({"works": WORKS, "sent_by_hub": sent(&by_hub),
-        "sent_by_agent": sent(&by_agent), "ms_of_rounds": ours, "ms_from_broker_start": median(&of(|it| it.since_broker_millis))});
+        "sent_by_agent": sent(&by_agent), "ms_of_rounds": ours,
+        "ms_from_broker_start": median(&of(|it| it.since_broker_millis))});
     let name = format!("resync of {WORKS} works, {case}");
     let mut figure = Figure::new("P10", &*name, median(&ours), "ms").in_rounds(
         median(&bare),
