@@ -164,11 +164,18 @@ impl Link {
         self.commands
             .send(command)
             .map_err(|_| PublishError::Lost)?;
-        let acknowledged = match written.await {
-            Ok(Sent::Unacknowledged) => return Ok(()),
-            Ok(Sent::Waiting(acknowledged)) => acknowledged,
-            Ok(Sent::Failed(error)) => return Err(error),
-            Err(_) => return Err(PublishError::Lost),
+        let written = tokio::select! {
+            biased;
+            written = written => written.ok(),
+            // A command that came as the connection ended may stay in the channel, which lives as
+            // long as this does: nobody else would tell.
+            () = self.commands.closed() => None,
+        };
+        let acknowledged = match written {
+            Some(Sent::Unacknowledged) => return Ok(()),
+            Some(Sent::Waiting(acknowledged)) => acknowledged,
+            Some(Sent::Failed(error)) => return Err(error),
+            None => return Err(PublishError::Lost),
         };
         match timeout(self.ack_timeout, acknowledged).await {
             Ok(Ok(Ok(()))) => Ok(()),
@@ -635,5 +642,38 @@ impl Writer {
         };
         // What does not get through is no loss.
         let _ = timeout(GOODBYE, bye).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Message;
+
+    /// A command that nobody takes out any more, as where a thread was held up while it sent it and
+    /// the connection ended meanwhile.
+    #[tokio::test]
+    async fn who_publishes_as_a_connection_ends_is_told() {
+        let (commands, mut queue) = mpsc::unbounded_channel();
+        let link = Link {
+            commands,
+            window: Arc::new(Semaphore::new(1)),
+            stuck: Arc::new(Notify::new()),
+            ack_timeout: Duration::from_secs(30),
+        };
+        let publishing = tokio::spawn(async move {
+            let outgoing = Outgoing {
+                topic: "t".to_owned(),
+                message: Message::default(),
+            };
+            link.publish(outgoing, false).await
+        });
+        while queue.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        queue.close();
+        let published = timeout(Duration::from_secs(10), publishing).await;
+        assert_eq!(published.unwrap().unwrap(), Err(PublishError::Lost));
+        assert_eq!(queue.len(), 1, "it is still there");
     }
 }
