@@ -9,7 +9,7 @@
 //! Muster's own broker shares the process with both ends. mosquitto is a process of its own; it logs
 //! every message, for either side.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -88,8 +88,12 @@ impl SourceStore for Works {
         Ok(self.lock().get(uid).cloned())
     }
 
-    fn status_hashes(&self) -> BTreeMap<String, StatusHashes> {
-        BTreeMap::new()
+    fn clusters(&self) -> BTreeSet<String> {
+        BTreeSet::new()
+    }
+
+    fn status_hashes(&self, _: &str) -> StatusHashes {
+        StatusHashes::default()
     }
 
     async fn take_status(&self, _: ManifestWork, _: StatusMark) -> Result<TakenStatus, String> {

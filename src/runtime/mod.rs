@@ -355,27 +355,10 @@ impl Runtime {
     }
 
     async fn start_agents(&mut self, settings: &Settings, io: &Io) -> Result<(), StartError> {
-        let shared = match (settings.transport.driver, &self.hub) {
-            (Driver::Mqtt, _) => None,
-            (Driver::Loopback, Some(hub)) => Some(WorkDriver::Loopback(hub.client())),
-            _ => Some(WorkDriver::Kube(HubConfig::Kubeconfig {
-                path: settings.hub.kubeconfig.clone(),
-                context: settings.hub.context.clone(),
-            })),
-        };
-        let shared = match shared {
-            Some(driver) => Some(WorkClient::builder(driver).build().await?),
-            None => None,
-        };
-        let (qps, burst) = (settings.agent.hub_qps, settings.agent.hub_burst.get());
-        let remote = settings.transport.driver == Driver::Kube;
-        let hub_client = shared.as_ref().map(|works| {
-            if remote {
-                throttle::throttled(works.client(), qps, burst)
-            } else {
-                works.client()
-            }
-        });
+        let links = self.links.as_ref();
+        let links = links.filter(|_| settings.transport.driver == Driver::Mqtt);
+        // Without events all agents share one.
+        let mut shared: Option<(WorkClient, Client)> = None;
         for cluster in &settings.clusters {
             let spoke = cluster::Cluster::start(cluster, settings, &self.shutdown)
                 .await
@@ -383,17 +366,19 @@ impl Runtime {
                     name: cluster.name.clone(),
                     source,
                 })?;
-            let works = match (&shared, &self.links) {
-                (None, Some(links)) => {
-                    let driver = links.agent_of(&cluster.name)?;
-                    WorkClient::builder(driver).build().await?
-                }
-                (Some(works), _) => works.clone(),
-                (None, None) => unreachable!("links are there where works travel as events"),
+            let (works, hub) = if let Some(links) = links {
+                let driver = links.agent_of(&cluster.name)?;
+                let works = WorkClient::builder(driver).build().await?;
+                let hub = works.client();
+                (works, hub)
+            } else if let Some(shared) = &shared {
+                shared.clone()
+            } else {
+                shared.insert(self.hub_works(settings).await?).clone()
             };
             let agent = agent::start(AgentDeps {
                 cluster: cluster.name.clone(),
-                hub: hub_client.clone().unwrap_or_else(|| works.client()),
+                hub,
                 hub_link: works.link(),
                 hub_id: works.hub_id().to_owned(),
                 agent_id: settings.agent.agent_id.clone(),
@@ -408,6 +393,24 @@ impl Runtime {
             self.agents.push(agent);
         }
         Ok(())
+    }
+
+    /// The works in the hub's API, in this process or elsewhere.
+    async fn hub_works(&self, settings: &Settings) -> Result<(WorkClient, Client), StartError> {
+        if let (Driver::Loopback, Some(hub)) = (settings.transport.driver, &self.hub) {
+            let driver = WorkDriver::Loopback(hub.client());
+            let works = WorkClient::builder(driver).build().await?;
+            let client = works.client();
+            return Ok((works, client));
+        }
+        let driver = WorkDriver::Kube(HubConfig::Kubeconfig {
+            path: settings.hub.kubeconfig.clone(),
+            context: settings.hub.context.clone(),
+        });
+        let works = WorkClient::builder(driver).build().await?;
+        let agent = &settings.agent;
+        let client = throttle::throttled(works.client(), agent.hub_qps, agent.hub_burst.get());
+        Ok((works, client))
     }
 
     async fn start_http(

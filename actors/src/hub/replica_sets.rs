@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use actix::{
     Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, MessageResult,
-    ResponseActFuture, StreamHandler, Supervised, WrapFuture,
+    ResponseActFuture, SpawnHandle, StreamHandler, Supervised, WrapFuture,
 };
-use futures::StreamExt;
 use futures::future::join_all;
+use futures::{Stream, StreamExt};
 use jiff::Timestamp;
 use kube::Api;
 use kube::runtime::watcher;
@@ -22,7 +22,7 @@ use muster_api::constants as names;
 use muster_api::placement::{Placement, PlacementDecision};
 use muster_core::replicaset::{PlacementFacts, WorkFacts, WorkKey, owner_label};
 use serde::Serialize;
-use tokio_stream::wrappers::WatchStream;
+use tokio::sync::watch;
 use tracing::info;
 
 use super::facts::{About, Fact, TellAgain};
@@ -153,6 +153,8 @@ pub struct ReplicaSets {
     known_works: Known<WorkKey>,
     /// Clusters whose agents are away, and since when.
     away: Arc<BTreeMap<String, Timestamp>>,
+    /// For the next that will have been away for long enough.
+    away_timer: Option<SpawnHandle>,
     held: Outbox<(ObjectName, About), Fact>,
     /// Aggregators that have not been told [`Fact::Complete`].
     incomplete: HashSet<ObjectName>,
@@ -182,6 +184,7 @@ impl ReplicaSets {
             known_decisions: Known::default(),
             known_works: Known::default(),
             away: Arc::default(),
+            away_timer: None,
             held: Outbox::default(),
             incomplete: HashSet::new(),
             stopping: false,
@@ -287,9 +290,10 @@ impl ReplicaSets {
                 }
             }
         }
-        if let Some(next) = next {
-            ctx.run_later(next, Self::agents_changed);
+        if let Some(timer) = self.away_timer.take() {
+            ctx.cancel_future(timer);
         }
+        self.away_timer = next.map(|next| ctx.run_later(next, Self::agents_changed));
         if away != *self.away {
             self.away = Arc::new(away);
             let sets: Vec<_> = self.sets.keys().cloned().collect();
@@ -480,7 +484,8 @@ impl Actor for ReplicaSets {
         ctx.set_mailbox_capacity(MAILBOX);
         self.open_watches(ctx);
         if let Some(agents) = self.deps.agents.clone() {
-            ctx.add_stream(WatchStream::new(agents));
+            ctx.add_stream(changes_of(agents));
+            self.agents_changed(ctx);
         }
         ctx.run_interval(RETRY_TELL, |router, _| {
             if !router.held.is_empty() {
@@ -558,8 +563,19 @@ impl StreamHandler<Event> for ReplicaSets {
     fn finished(&mut self, _: &mut Self::Context) {}
 }
 
-impl StreamHandler<Agents> for ReplicaSets {
-    fn handle(&mut self, _: Agents, ctx: &mut Self::Context) {
+/// Agents have come or gone; which, is in what they are watched by.
+#[derive(Debug)]
+struct AgentsChanged;
+
+fn changes_of(agents: watch::Receiver<Agents>) -> impl Stream<Item = AgentsChanged> {
+    futures::stream::unfold(agents, |mut agents| async {
+        agents.changed().await.ok()?;
+        Some((AgentsChanged, agents))
+    })
+}
+
+impl StreamHandler<AgentsChanged> for ReplicaSets {
+    fn handle(&mut self, _: AgentsChanged, ctx: &mut Self::Context) {
         if !self.stopping {
             self.agents_changed(ctx);
         }

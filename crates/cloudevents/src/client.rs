@@ -84,7 +84,4 @@ pub enum ClientError<E: std::error::Error + 'static> {
     /// It did not, or may not, get to the broker.
     #[error(transparent)]
     Publish(#[from] PublishError),
-    /// What is there cannot be told.
-    #[error("the store does not answer: {0}")]
-    Store(String),
 }

@@ -1,6 +1,6 @@
 //! A store in memory, for either side.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
@@ -176,18 +176,29 @@ impl<S: Data, T: Data> SourceStore for MemoryStore<S, T> {
         Ok(self.document(uid))
     }
 
-    fn status_hashes(&self) -> BTreeMap<String, StatusHashes> {
-        let mut by_cluster: BTreeMap<String, StatusHashes> = BTreeMap::new();
-        for (uid, entry) in &self.state().documents {
-            let hash = entry.hash.clone();
-            let hash = StatusHash {
-                id: uid.clone(),
-                hash: hash.unwrap_or_else(|| self.codec.status_hash(&entry.document)),
-            };
-            let cluster = entry.document.cluster.clone();
-            by_cluster.entry(cluster).or_default().hashes.push(hash);
+    fn clusters(&self) -> BTreeSet<String> {
+        let state = self.state();
+        let documents = state.documents.values();
+        documents
+            .map(|entry| entry.document.cluster.clone())
+            .collect()
+    }
+
+    fn status_hashes(&self, cluster: &str) -> StatusHashes {
+        let state = self.state();
+        let documents = state.documents.iter();
+        let hashes = documents
+            .filter(|(_, entry)| entry.document.cluster == cluster)
+            .map(|(uid, entry)| {
+                let hash = entry.hash.clone();
+                StatusHash {
+                    id: uid.clone(),
+                    hash: hash.unwrap_or_else(|| self.codec.status_hash(&entry.document)),
+                }
+            });
+        StatusHashes {
+            hashes: hashes.collect(),
         }
-        by_cluster
     }
 
     async fn take_status(

@@ -1,6 +1,6 @@
 //! The client of a source.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -76,8 +76,10 @@ pub trait SourceStore: Send + Sync + 'static {
         &self,
         uid: &str,
     ) -> impl Future<Output = Result<Option<Arc<Self::Resource>>, String>> + Send;
-    /// The hashes of all statuses, by cluster.
-    fn status_hashes(&self) -> BTreeMap<String, StatusHashes>;
+    /// The clusters that it has something for.
+    fn clusters(&self) -> BTreeSet<String>;
+    /// The hashes of all statuses of a cluster.
+    fn status_hashes(&self, cluster: &str) -> StatusHashes;
     /// A status that is news. An error if it cannot be kept: it is asked for again.
     fn take_status(
         &self,
@@ -195,13 +197,9 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> SourceClient<C, S> {
     ///
     /// The broker does not have the request.
     pub async fn resync(&self, cluster: &str) -> Result<(), ClientError<C::Error>> {
-        let known = self.core.side.store.status_hashes().remove(cluster);
-        let requests = self
-            .core
-            .side
-            .source
-            .ask(cluster, known.unwrap_or_default());
-        for request in requests? {
+        let side = &self.core.side;
+        let known = side.store.status_hashes(cluster);
+        for request in side.source.ask(cluster, known)? {
             self.core.publish(request).await?;
         }
         Ok(())
@@ -270,6 +268,31 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> SourceSide<C, S> {
         }
         Ok("taken")
     }
+
+    /// Says how a resource is.
+    async fn encode_change(&self, uid: &str, action: &Action) -> Encoded<C::Resource> {
+        let resource = match self.store.get(uid).await {
+            Ok(Some(resource)) => resource,
+            Ok(None) => return Encoded::Nothing,
+            Err(error) => return Encoded::NotNow(error),
+        };
+        let action = match action {
+            Action::CreateRequest | Action::UpdateRequest if resource.is_deleting() => {
+                Action::DeleteRequest
+            }
+            other => other.clone(),
+        };
+        let event = match action {
+            Action::CreateRequest => "spec.create_request",
+            Action::DeleteRequest => "spec.delete_request",
+            Action::ResyncResponse => "spec.resync_response",
+            _ => "spec.update_request",
+        };
+        match self.source.send(action, &resource) {
+            Ok(outgoing) => Encoded::Message(outgoing, event, Some(resource)),
+            Err(error) => Encoded::Never(error.to_string()),
+        }
+    }
 }
 
 impl<C: Codec, S: SourceStore<Resource = C::Resource>> Side for SourceSide<C, S> {
@@ -288,23 +311,21 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> Side for SourceSide<C, S>
     }
 
     async fn requests(&self, of: Option<&BTreeSet<String>>) -> Result<Vec<Outgoing>, String> {
-        let mut known = self.store.status_hashes();
-        if let Some(clusters) = of {
-            known.retain(|cluster, _| clusters.contains(cluster));
-            // One without works is asked for anything it may have.
-            for cluster in clusters {
-                known.entry(cluster.clone()).or_default();
-            }
-        } else if known.is_empty() {
+        let clusters = of.map_or_else(|| self.store.clusters(), Clone::clone);
+        if clusters.is_empty() {
             // A source that has lost all it had hears of it; without a topic for it, there is nobody
             // to ask.
             let to_all = self.source.ask("", StatusHashes::default());
             return Ok(to_all.unwrap_or_default());
         }
-        // Each cluster by itself: if all were asked at once, each would hear what all have.
+        // Each cluster by itself: if all were asked at once, each would hear what all have. One
+        // without works is asked for anything it may have.
         let mut requests = Vec::new();
-        for (cluster, known) in known {
-            match self.source.ask(&cluster, known) {
+        for cluster in clusters {
+            match self
+                .source
+                .ask(&cluster, self.store.status_hashes(&cluster))
+            {
                 Ok(more) => requests.extend(more),
                 Err(error) => warn!(cluster, %error, "a cluster that cannot be asked"),
             }
@@ -376,29 +397,7 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> Side for SourceSide<C, S>
                     Err(error) => Encoded::Never(error.to_string()),
                 }
             }
-            What::Change(action) => {
-                let resource = match self.store.get(uid).await {
-                    Ok(Some(resource)) => resource,
-                    Ok(None) => return Encoded::Nothing,
-                    Err(error) => return Encoded::NotNow(error),
-                };
-                let action = match action {
-                    Action::CreateRequest | Action::UpdateRequest if resource.is_deleting() => {
-                        Action::DeleteRequest
-                    }
-                    other => other.clone(),
-                };
-                let event = match action {
-                    Action::CreateRequest => "spec.create_request",
-                    Action::DeleteRequest => "spec.delete_request",
-                    Action::ResyncResponse => "spec.resync_response",
-                    _ => "spec.update_request",
-                };
-                match self.source.send(action, &resource) {
-                    Ok(outgoing) => Encoded::Message(outgoing, event, Some(resource)),
-                    Err(error) => Encoded::Never(error.to_string()),
-                }
-            }
+            What::Change(action) => self.encode_change(uid, action).await,
         }
     }
 

@@ -93,8 +93,8 @@ struct Entry {
     /// It is not in the hub's API any more, and its agent has not said that it is gone. Until then, or
     /// until the hub starts anew, it counts as being deleted.
     lost: Option<Timestamp>,
-    /// Why it cannot be sent as it is, until that is in the hub's API.
-    unsendable: Option<Arc<str>>,
+    /// A version that cannot be sent, and why, until that is in the hub's API.
+    unsendable: Option<(i64, Arc<str>)>,
     /// A status that is not in the hub's API yet.
     pending: Option<Arc<ManifestWorkStatus>>,
 }
@@ -291,7 +291,7 @@ impl HubWorks {
         let what = match entry.end {
             End::NotYet => match (&entry.pending, &entry.unsendable) {
                 (Some(status), _) => What::Status(Arc::clone(status)),
-                (None, Some(why)) => What::Unsendable(entry.version, Arc::clone(why)),
+                (None, Some((version, why))) => What::Unsendable(*version, Arc::clone(why)),
                 (None, None) => return None,
             },
             End::Told => What::Ended,
@@ -422,17 +422,23 @@ impl SourceStore for HubWorks {
         Ok(Some(Arc::new(work)))
     }
 
-    fn status_hashes(&self) -> BTreeMap<String, StatusHashes> {
+    fn clusters(&self) -> BTreeSet<String> {
         let state = self.state();
-        let mut hashes: BTreeMap<String, StatusHashes> = BTreeMap::new();
-        for (uid, entry) in &state.works {
-            let of_cluster = hashes.entry(entry.cluster.to_string()).or_default();
-            of_cluster.hashes.push(StatusHash {
+        state.clusters.keys().map(ToString::to_string).collect()
+    }
+
+    fn status_hashes(&self, cluster: &str) -> StatusHashes {
+        let state = self.state();
+        let uids = state.clusters.get(cluster).into_iter().flatten();
+        let hashes = uids.filter_map(|uid| {
+            Some(StatusHash {
                 id: uid.clone(),
-                hash: entry.hash.clone(),
-            });
+                hash: state.works.get(uid)?.hash.clone(),
+            })
+        });
+        StatusHashes {
+            hashes: hashes.collect(),
         }
-        hashes
     }
 
     async fn take_status(
@@ -474,6 +480,9 @@ impl SourceStore for HubWorks {
     }
 
     fn sent(&self, work: &ManifestWork) {
+        if let Some(entry) = self.state().works.get_mut(work.uid()) {
+            entry.unsendable = None;
+        }
         if work.is_deleting() {
             let cluster = work.metadata.namespace.as_deref().unwrap_or_default();
             self.end_unheard(work.uid(), cluster);
@@ -483,7 +492,7 @@ impl SourceStore for HubWorks {
     fn unsendable(&self, uid: &str, why: &str) {
         if let Some(entry) = self.state().works.get_mut(uid) {
             warn!(cluster = %entry.cluster, name = entry.name, why, "a work that cannot be sent");
-            entry.unsendable = Some(Arc::from(why));
+            entry.unsendable = Some((entry.version, Arc::from(why)));
         }
         self.writes.add(uid);
     }

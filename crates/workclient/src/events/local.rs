@@ -50,6 +50,8 @@ struct Entry {
     gone: Option<Arc<ManifestWork>>,
     /// Digest of the status that was last seen here.
     status: u64,
+    /// The hash of that status, once somebody has asked for it.
+    hash: Option<String>,
 }
 
 impl State {
@@ -99,6 +101,7 @@ impl LocalWorks {
                 deleting: work.is_deleting(),
                 gone: None,
                 status: 0,
+                hash: None,
             };
             state.insert(&uid, entry);
         }
@@ -148,6 +151,9 @@ impl LocalWorks {
         let entry = state.held.get_mut(uid)?;
         let is_news = entry.status != digest;
         entry.status = digest;
+        if is_news {
+            entry.hash = None;
+        }
         is_news.then(|| uid.to_owned())
     }
 
@@ -203,6 +209,7 @@ impl LocalWorks {
             deleting: true,
             gone: None,
             status: 0,
+            hash: None,
         };
         let tombstone = self.tombstone(work.uid(), &entry, Some(&work.metadata));
         entry.gone = Some(Arc::new(tombstone));
@@ -218,6 +225,7 @@ impl LocalWorks {
             deleting: work.is_deleting(),
             gone: None,
             status: 0,
+            hash: None,
         };
         let before = {
             let mut state = self.state();
@@ -261,9 +269,26 @@ impl AgentStore for LocalWorks {
         Ok(self.work(uid))
     }
 
+    /// Each source asks for all of them at each resync; few have changed since.
     fn status_hash(&self, uid: &str) -> String {
+        let digest = {
+            let state = self.state();
+            let entry = state.held.get(uid);
+            match entry.map(|entry| (entry.status, &entry.hash)) {
+                Some((_, Some(hash))) => return hash.clone(),
+                Some((digest, None)) => digest,
+                None => return String::new(),
+            }
+        };
         let work = self.work(uid);
-        work.map_or_else(String::new, |work| self.codec.status_hash(&work))
+        let hash = work.map_or_else(String::new, |work| self.codec.status_hash(&work));
+        if let Some(entry) = self.state().held.get_mut(uid)
+            // Another one that has come meanwhile has another hash.
+            && entry.status == digest
+        {
+            entry.hash = Some(hash.clone());
+        }
+        hash
     }
 
     async fn take(&self, work: ManifestWork) -> Result<Taken, String> {
