@@ -20,7 +20,7 @@ use muster_workclient::events::{AgentEvents, EventsError, HubEvents, SourceEvent
 use muster_workclient::{Driver, LOOPBACK_HUB_ID};
 
 use super::whole;
-use crate::settings::{EventDialect, Settings};
+use crate::settings::{self, EventDialect, Settings};
 use tracing::warn;
 use users::UsersError;
 
@@ -168,13 +168,7 @@ impl Links {
             access: Access {
                 dialect: self.dialect(None),
             },
-            limits: Limits {
-                max_packet_size: broker.max_packet_bytes.get(),
-                max_connections: whole(broker.max_connections.get()),
-                max_sessions: whole(broker.max_sessions.get()),
-                max_queued_messages: whole(broker.max_queued_messages.get()),
-                ..Limits::default()
-            },
+            limits: limits(broker),
         };
         self.broker = Some(Broker::start(settings).await?);
         Ok(())
@@ -284,15 +278,18 @@ impl Links {
         let client_id = self.settings.mqtt.client_id.clone().filter(|_| alone);
         let client_id = client_id.unwrap_or_else(|| format!("{source}-source"));
         let bus = self.bus(&client_id, &Principal::Source(source.clone()))?;
+        Ok((HubEvents::new(self.source_events(source), hub)?, bus))
+    }
+
+    fn source_events(&self, source: String) -> SourceEvents {
         let except = self.settings.mqtt.except_clusters.iter().cloned();
-        let events = SourceEvents {
+        SourceEvents {
             dialect: self.dialect(Some(&source)),
             source,
             form: self.form(),
             others: except.collect::<BTreeSet<_>>(),
             options: self.client_options(),
-        };
-        Ok((HubEvents::new(events, hub)?, bus))
+        }
     }
 
     /// What gives the agent of a cluster its works.
@@ -344,6 +341,16 @@ impl Links {
     }
 }
 
+fn limits(broker: &settings::Broker) -> Limits {
+    Limits {
+        max_packet_size: broker.max_packet_bytes.get(),
+        max_connections: whole(broker.max_connections.get()),
+        max_sessions: whole(broker.max_sessions.get()),
+        max_queued_messages: whole(broker.max_queued_messages.get()),
+        ..Limits::default()
+    }
+}
+
 /// The name of one of this process's own clients at its own broker. No line of a file makes one: it
 /// has a space.
 fn own_user(principal: &Principal) -> String {
@@ -356,6 +363,8 @@ fn own_user(principal: &Principal) -> String {
 
 #[cfg(test)]
 mod tests {
+    use muster_workclient::events::ConnectionState;
+
     use super::*;
     use crate::settings::Sources;
 
@@ -469,5 +478,156 @@ mod tests {
         assert_eq!(Links::start(&named).await.unwrap().source(), "other");
         let links = Links::start(&settings(&[MQTT, BROKER])).await.unwrap();
         assert_eq!(links.source(), "hub");
+    }
+
+    #[test]
+    fn limits_of_the_broker_are_those_of_the_settings() {
+        assert_eq!(limits(&settings(&[]).broker), Limits::default());
+        let set = settings(&[
+            ("broker.max_packet_bytes", "1"),
+            ("broker.max_connections", "2"),
+            ("broker.max_sessions", "3"),
+            ("broker.max_queued_messages", "4"),
+        ]);
+        let wanted = Limits {
+            max_packet_size: 1,
+            max_connections: 2,
+            max_sessions: 3,
+            max_queued_messages: 4,
+            ..Limits::default()
+        };
+        assert_eq!(limits(&set.broker), wanted);
+    }
+
+    /// A CA in a directory, and certificates for `localhost` that it has signed.
+    struct Ca {
+        dir: tempfile::TempDir,
+        issuer: rcgen::CertifiedIssuer<'static, rcgen::KeyPair>,
+    }
+
+    impl Ca {
+        fn new() -> Self {
+            let mut params = rcgen::CertificateParams::default();
+            params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+            let key = rcgen::KeyPair::generate().unwrap();
+            let issuer = rcgen::CertifiedIssuer::self_signed(params, key).unwrap();
+            let ca = Self {
+                dir: tempfile::tempdir().unwrap(),
+                issuer,
+            };
+            ca.file("ca.crt", &ca.issuer.pem());
+            ca
+        }
+
+        fn file(&self, name: &str, text: &str) -> String {
+            let path = self.dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.to_str().unwrap().to_owned()
+        }
+
+        fn path(&self, name: &str) -> String {
+            self.dir.path().join(name).to_str().unwrap().to_owned()
+        }
+
+        /// Leaves `<name>.crt` and `<name>.key`.
+        fn sign(&self, name: &str) -> (String, String) {
+            let names = ["localhost".to_owned()];
+            let mut params = rcgen::CertificateParams::new(names).unwrap();
+            params.distinguished_name = rcgen::DistinguishedName::new();
+            let subject = &mut params.distinguished_name;
+            subject.push(rcgen::DnType::CommonName, name);
+            let key = rcgen::KeyPair::generate().unwrap();
+            let certificate = params.signed_by(&key, &self.issuer).unwrap();
+            (
+                self.file(&format!("{name}.crt"), &certificate.pem()),
+                self.file(&format!("{name}.key"), &key.serialize_pem()),
+            )
+        }
+    }
+
+    /// How the link of an agent with these settings goes, once that is known.
+    async fn link_of(set: &[(&str, &str)], cluster: &str) -> String {
+        let links = Links::start(&settings(set)).await.unwrap();
+        let driver = links.agent_of(cluster).unwrap();
+        let works = muster_workclient::WorkClient::builder(driver).build().await;
+        let mut state = works.as_ref().unwrap().link().unwrap().state;
+        let known = state.wait_for(|state| *state != ConnectionState::Connecting);
+        let known = tokio::time::timeout(Duration::from_secs(60), known).await;
+        format!("{:?}", *known.unwrap().unwrap())
+    }
+
+    #[tokio::test]
+    async fn clients_come_by_certificate_by_password_and_not_otherwise() {
+        let ca = Ca::new();
+        let ((broker_cert, broker_key), (cert, key)) = (ca.sign("broker"), ca.sign("edge-a"));
+        let ca_file = ca.path("ca.crt");
+        let hash = hash_password("secret");
+        let users = format!("user b {hash} agent edge-b\ncertificate edge-a agent edge-a\n");
+        let users = ca.file("users", &users);
+        let broker = settings(&[
+            LISTEN,
+            ("broker.users_file", &users),
+            ("broker.cert_file", &broker_cert),
+            ("broker.key_file", &broker_key),
+            ("broker.client_ca_file", &ca_file),
+        ]);
+        let broker = Links::start(&broker).await.unwrap();
+        let address = format!("localhost:{}", broker.broker_address().unwrap().port());
+        let there = [MQTT, ("mqtt.broker", &*address), ("mqtt.ca_file", &ca_file)];
+
+        let by_certificate = [
+            ("mqtt.client_cert_file", &*cert),
+            ("mqtt.client_key_file", &*key),
+        ];
+        let set = [&there[..], &by_certificate].concat();
+        assert_eq!(link_of(&set, "edge-a").await, "Subscribed");
+        // It is nobody else.
+        let lost = link_of(&set, "edge-c").await;
+        assert!(lost.contains("NotAuthorized"), "{lost}");
+
+        let password = ca.file("password", "secret\n");
+        let by_password = [
+            ("mqtt.username", "b"),
+            ("mqtt.password_file", password.as_str()),
+        ];
+        let set = [&there[..], &by_password].concat();
+        assert_eq!(link_of(&set, "edge-b").await, "Subscribed");
+        ca.file("password", "wrong");
+        let lost = link_of(&set, "edge-b").await;
+        assert!(lost.contains("BadUsernameOrPassword"), "{lost}");
+        let lost = link_of(&there, "edge-b").await;
+        assert!(lost.contains("NotAuthorized"), "{lost}");
+        // Without TLS it does not even get to that.
+        let set = [&there[..], &by_password, &[("mqtt.tls", "false")]].concat();
+        let lost = link_of(&set, "edge-b").await;
+        assert!(lost.starts_with("Lost"), "{lost}");
+        broker.stop().await;
+    }
+
+    #[tokio::test]
+    async fn whoever_says_nothing_is_let_in_if_told_so() {
+        for (allow, begins) in [("true", "Subscribed"), ("false", "Lost")] {
+            let set = settings(&[LISTEN, ("broker.allow_anonymous", allow)]);
+            let broker = Links::start(&set).await.unwrap();
+            let address = broker.broker_address().unwrap().to_string();
+            let state = link_of(&[MQTT, ("mqtt.broker", &address)], "edge-a").await;
+            assert!(state.starts_with(begins), "{allow}: {state}");
+            broker.stop().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn clusters_that_read_the_hubs_api_are_sent_nothing() {
+        let set = settings(&[MQTT, BROKER, ("mqtt.except_clusters", "edge-a,edge-b")]);
+        let links = Links::start(&set).await.unwrap();
+        let events = links.source_events(links.source());
+        assert_eq!(
+            events.others,
+            ["edge-a".to_owned(), "edge-b".to_owned()].into()
+        );
+        assert_eq!(
+            events.options.resync_interval,
+            Some(Duration::from_secs(600))
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 
-use crate::support::muster::run_to_end;
+use crate::support::muster::{run_to_end, run_with};
 use crate::support::{Servers, Story};
 
 pub(crate) fn stories() -> Vec<Story> {
@@ -15,6 +15,7 @@ pub(crate) fn stories() -> Vec<Story> {
         a_kubeconfig_needs_a_data_directory,
         agents_alone_need_a_hub_elsewhere,
         a_corrupt_store_is_never_started_over,
+        a_password_is_hashed_and_none_is_refused,
     ]
 }
 
@@ -165,5 +166,25 @@ async fn a_corrupt_store_is_never_started_over(_: Arc<Servers>) -> Result<()> {
         std::fs::read(&store)? == damaged,
         "the damaged file was written to"
     );
+    Ok(())
+}
+
+async fn a_password_is_hashed_and_none_is_refused(_: Arc<Servers>) -> Result<()> {
+    // It has no input.
+    let refused = run_to_end(&["hash-password"]).await?;
+    ensure!(
+        refused.code == Some(2) && refused.stdout.is_empty(),
+        "{refused:?}"
+    );
+    ensure!(
+        refused.stderr.contains("no password on standard input"),
+        "{refused:?}"
+    );
+    let hashed = run_with(&["hash-password"], "open sesame\n").await?;
+    ensure!(
+        hashed.code == Some(0) && hashed.stdout.starts_with("$argon2id$"),
+        "{hashed:?}"
+    );
+    ensure!(hashed.stdout.lines().count() == 1, "{hashed:?}");
     Ok(())
 }

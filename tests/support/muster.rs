@@ -129,12 +129,24 @@ pub(crate) struct Ended {
 
 /// Runs the program to its end.
 pub(crate) async fn run_to_end(args: &[&str]) -> Result<Ended> {
-    let output = Command::new(PROGRAM)
+    run_with(args, "").await
+}
+
+/// Runs the program to its end with this on its standard input.
+pub(crate) async fn run_with(args: &[&str], input: &str) -> Result<Ended> {
+    let mut child = Command::new(PROGRAM)
         .args(args)
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .kill_on_drop(true)
-        .output()
-        .await?;
+        .spawn()?;
+    let mut stdin = child.stdin.take().context("no stdin")?;
+    if !input.is_empty() {
+        stdin.write_all(input.as_bytes()).await?;
+    }
+    drop(stdin);
+    let output = child.wait_with_output().await?;
     Ok(Ended {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout)?,

@@ -17,18 +17,19 @@ use muster_cloudevents::client::{
     AgentClient, AgentStore, ClientOptions, ConnectionState, Held, SourceClient, Subscription,
     Taken,
 };
-use muster_cloudevents::document::{Document, DocumentCodec};
-use muster_cloudevents::memory::MemoryStore;
 use muster_cloudevents::resync::{ResourceVersion, ResourceVersions, StatusHashes};
-use muster_cloudevents::{Action, Agent, DataType, Dialect, Outgoing, Source, ToAgent, ToSource};
+use muster_cloudevents::{Action, Agent, Dialect, Outgoing, Source, ToAgent, ToSource};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
 #[path = "support/flaky.rs"]
 mod flaky;
+#[path = "support/things.rs"]
+mod things;
 
 use flaky::Flaky;
+use things::{Codec, Store, Thing, codec, is_done, outcome, store, thing, work};
 
 /// The example of the crate does what it says, to its end.
 #[path = "../examples/greetings.rs"]
@@ -40,19 +41,7 @@ fn the_example_comes_to_its_end() {
     greetings::main().unwrap();
 }
 
-type Thing = Document<String, String>;
-type Store = MemoryStore<String, String>;
-type Codec = DocumentCodec<String, String>;
-
 const DEADLINE: Duration = Duration::from_secs(600);
-
-fn codec() -> Codec {
-    DocumentCodec::new(DataType::new("g", "v1", "things"))
-}
-
-fn store() -> Arc<Store> {
-    Arc::new(Store::new(codec()))
-}
 
 fn options() -> ClientOptions {
     ClientOptions {
@@ -72,35 +61,6 @@ fn agent_of<S: AgentStore<Resource = Thing>>(
 ) -> AgentClient<Codec, S> {
     let agent = Agent::new(cluster, cluster, Dialect::Enhancement, codec()).unwrap();
     AgentClient::new(agent, Arc::clone(store), options())
-}
-
-fn thing(uid: &str, cluster: &str) -> Thing {
-    Thing::new(uid, cluster, format!("{uid}, first"))
-}
-
-/// The status that a spec comes to.
-fn outcome(thing: &Thing) -> Option<String> {
-    let spec = thing.spec.as_ref()?;
-    Some(format!("{spec} at {}", thing.version))
-}
-
-/// Does to what the store of an agent has what its spec wants, for ever.
-async fn work(client: AgentClient<Codec, Store>, store: Arc<Store>) {
-    let mut changes = store.changes();
-    loop {
-        for thing in store.list() {
-            let wanted = outcome(&thing);
-            if thing.deleting.is_some() && !thing.gone {
-                store.set_gone(&thing.uid);
-            } else if thing.deleting.is_none() && thing.status != wanted {
-                store.change(&thing.uid, |thing| thing.status = wanted);
-            } else {
-                continue;
-            }
-            client.changed(&thing.uid);
-        }
-        changes.changed().await.unwrap();
-    }
 }
 
 /// An agent at work, until it is dropped.
@@ -139,12 +99,6 @@ async fn until(store: &Store, what: &str, holds: impl Fn(&Store) -> bool) {
     };
     let done = tokio::time::timeout(DEADLINE, wait).await;
     assert!(done.is_ok(), "{what}: {:#?}", store.list());
-}
-
-fn is_done(store: &Store) -> bool {
-    let things = store.list();
-    let mut things = things.iter();
-    things.all(|thing| thing.deleting.is_none() && thing.status == outcome(thing))
 }
 
 const CLUSTERS: [&str; 3] = ["edge-a", "edge-b", "edge-c"];

@@ -12,6 +12,7 @@ use futures::StreamExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
+use metrics_exporter_prometheus::PrometheusBuilder;
 use muster_api::constants::MANIFEST_WORK_FINALIZER;
 use muster_api::work::{ManifestWork, RawManifestWork};
 use muster_apiserver::{Admission, AdmissionRequest, ApiServer};
@@ -526,6 +527,8 @@ impl Admission for NoBad {
 /// A status that cannot be written keeps no other waiting, and is written when that is possible.
 #[tokio::test(start_paused = true)]
 async fn a_status_that_the_hub_refuses_stops_no_other() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let _guard = metrics::set_default_local_recorder(&recorder);
     let refuses = Arc::new(NoBad(AtomicBool::new(true)));
     let (bus, api) = (Loopback::new(), hub_with(Arc::clone(&refuses)).await);
     let _hub = Hub::start(&bus, api.client()).await;
@@ -545,6 +548,10 @@ async fn a_status_that_the_hub_refuses_stops_no_other() {
     };
     until(&there, "the others", good).await;
     assert_eq!(there.get("bad").await.unwrap().status, None);
+    let counted = recorder.handle().render();
+    let failed = "muster_event_status_writes_failed_total ";
+    let failed = counted.lines().find_map(|line| line.strip_prefix(failed));
+    assert!(failed.unwrap().parse::<u64>().unwrap() > 1, "{counted}");
     refuses.0.store(false, Ordering::SeqCst);
     until(&there, "all", |works| works.values().all(is_done)).await;
 }

@@ -362,8 +362,38 @@ async fn one_process_is_hub_broker_and_agent(_: Arc<Servers>) -> Result<()> {
             works.patch(name, &PatchParams::default(), &patch).await?;
         }
         applied(&works, name).await?;
-        let connections = muster.metric("muster_broker_connections", "").await?;
-        ensure!((connections - 2.0).abs() < 0.5, "{connections} connections");
+        for (metric, label, least) in [
+            ("muster_broker_connections", "", 2.0),
+            ("muster_broker_messages_total", "direction=\"in\"", 1.0),
+            ("muster_event_client_connected", "side=\"source\"", 1.0),
+            ("muster_event_client_connected", "side=\"agent\"", 1.0),
+            ("muster_event_resyncs_total", "side=\"source\"", 1.0),
+            ("muster_event_resyncs_total", "side=\"agent\"", 1.0),
+            (
+                "muster_events_sent_total",
+                "event=\"status.update_request\",result=\"sent\"",
+                1.0,
+            ),
+            (
+                "muster_events_received_total",
+                "event=\"status.update_request\",result=\"taken\"",
+                1.0,
+            ),
+            ("muster_events_received_total", "result=\"presence\"", 1.0),
+        ] {
+            eventually(LIMIT, metric, || async {
+                let value = muster.metric(metric, label).await?;
+                ensure!(value >= least, "{metric} {label}: {value}");
+                Ok(())
+            })
+            .await?;
+        }
+        eventually(LIMIT, "everything to be at the broker", || async {
+            let waiting = muster.metric("muster_event_client_waiting", "").await?;
+            ensure!(waiting == 0.0, "{waiting} waiting");
+            Ok(())
+        })
+        .await?;
         muster.kill().await?;
     }
     Ok(())

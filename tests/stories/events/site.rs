@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -14,7 +12,7 @@ use kube::{Api, Client, Config, ResourceExt};
 use muster_api::work::ManifestWork;
 use tempfile::TempDir;
 
-use crate::support::muster::{Muster, PROGRAM, hub_kubeconfig};
+use crate::support::muster::{Muster, hub_kubeconfig, run_with};
 use crate::support::{Backend, Mosquitto, MosquittoConf, OwnCluster, World, on_free_ports};
 
 /// Clusters of a site: one of the backend, and a simulated one.
@@ -66,7 +64,7 @@ impl Broker {
             };
             return Ok(Self::Mosquitto(world.mosquitto(conf).await?));
         }
-        let users = users_file(dir)?;
+        let users = users_file(dir).await?;
         on_free_ports(|[port]| {
             let (users, dir) = (users.clone(), dir.join("broker"));
             async move {
@@ -113,20 +111,12 @@ impl Broker {
 }
 
 /// Who may connect to muster's own broker.
-fn users_file(dir: &Path) -> Result<PathBuf> {
+async fn users_file(dir: &Path) -> Result<PathBuf> {
     let mut text = String::new();
     for (name, password) in USERS {
-        let mut child = Command::new(PROGRAM)
-            .arg("hash-password")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let mut stdin = child.stdin.take().context("it has an input")?;
-        stdin.write_all(password.as_bytes())?;
-        drop(stdin);
-        let output = child.wait_with_output()?;
-        ensure!(output.status.success(), "{output:?}");
-        let hash = String::from_utf8(output.stdout)?;
+        let hashed = run_with(&["hash-password"], password).await?;
+        ensure!(hashed.code == Some(0), "{hashed:?}");
+        let hash = hashed.stdout;
         let kind = if name == "hub" { "source" } else { "agent" };
         writeln!(text, "user {name} {} {kind} {name}", hash.trim())?;
     }

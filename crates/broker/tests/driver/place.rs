@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::Stdio;
 use std::time::Duration;
 
 use muster_broker::{Broker, BrokerSettings, Identities, Limits, TlsFiles};
@@ -10,13 +9,11 @@ use muster_cloudevents::Dialect;
 use muster_cloudevents::access::{Access, Principal};
 use muster_cloudevents::bus::MqttOptions;
 use muster_cloudevents::bus::mqtt::{Pem, Tls};
-use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
-use tokio::time::timeout;
 
 use crate::support::certificates::{Ca, Signed, write};
-use crate::support::mosquitto::{free_ports, programs};
-use crate::support::{SOON, cheap_hash};
+use crate::support::cheap_hash;
+use crate::support::mosquitto::{free_ports, programs, run};
 
 const AGENTS: &str = include_str!("../../../../deploy/mosquitto/acl-agents");
 const SOURCES: &str = include_str!("../../../../deploy/mosquitto/acl-sources");
@@ -241,35 +238,7 @@ impl Place {
             }
             writeln!(conf, "password_file {}", file.display()).unwrap();
         }
-        let mut process = Command::new(program)
-            .arg("-c")
-            .arg(self.write("mosquitto.conf", &conf))
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
-        let ready = async {
-            while let Some(line) = log.next_line().await.unwrap() {
-                if line.ends_with(" running") {
-                    return true;
-                }
-                eprintln!("{line}");
-            }
-            false
-        };
-        assert!(
-            timeout(SOON, ready).await.unwrap(),
-            "mosquitto does not run"
-        );
-        // Its log has to go somewhere for as long as it runs.
-        tokio::spawn(async move {
-            while let Ok(Some(line)) = log.next_line().await {
-                if std::env::var_os("SHOW_BROKER").is_some() {
-                    eprintln!("{line}");
-                }
-            }
-        });
-        process
+        let process = run(&program, &self.write("mosquitto.conf", &conf)).await;
+        process.expect("mosquitto runs")
     }
 }

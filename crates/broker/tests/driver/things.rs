@@ -8,9 +8,7 @@ use muster_cloudevents::bus::{Bus, BusEvent, Connection, Mqtt, MqttOptions, Sess
 use muster_cloudevents::client::{
     AgentClient, ClientOptions, ConnectionState, SourceClient, Subscription,
 };
-use muster_cloudevents::document::{Document, DocumentCodec};
-use muster_cloudevents::memory::MemoryStore;
-use muster_cloudevents::{Agent, DataType, Dialect, Source};
+use muster_cloudevents::{Agent, Dialect, Source};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -18,27 +16,10 @@ use tokio::time::timeout;
 use crate::place::HUB;
 use crate::support::SOON;
 
-pub(crate) type Thing = Document<String, String>;
-pub(crate) type Store = MemoryStore<String, String>;
-pub(crate) type Codec = DocumentCodec<String, String>;
+#[path = "../../../cloudevents/tests/support/things.rs"]
+mod shared;
 
-pub(crate) fn codec() -> Codec {
-    DocumentCodec::new(DataType::new("g", "v1", "things"))
-}
-
-pub(crate) fn store() -> Arc<Store> {
-    Arc::new(Store::new(codec()))
-}
-
-pub(crate) fn thing(uid: &str, cluster: &str) -> Thing {
-    Thing::new(uid, cluster, format!("{uid}, first"))
-}
-
-/// The status that a spec comes to.
-pub(crate) fn outcome(thing: &Thing) -> Option<String> {
-    let spec = thing.spec.as_ref()?;
-    Some(format!("{spec} at {}", thing.version))
-}
+pub(crate) use shared::{Codec, Store, Thing, codec, is_done, outcome, store, thing, work};
 
 /// A connection as it was, so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,13 +116,6 @@ pub(crate) async fn until(store: &Store, what: &str, holds: impl Fn(&Store) -> b
     }
 }
 
-/// Whether all that is wanted is there, and nothing is to go any more.
-pub(crate) fn is_done(store: &Store) -> bool {
-    let things = store.list();
-    let mut things = things.iter();
-    things.all(|thing| thing.deleting.is_none() && thing.status == outcome(thing))
-}
-
 pub(crate) fn uids(store: &Store, cluster: &str) -> BTreeMap<String, i64> {
     let things = store.list().into_iter();
     let here = things.filter(|thing| thing.cluster == cluster);
@@ -210,25 +184,6 @@ impl Hub {
         if self.store.delete(uid) {
             self.client.changed(uid);
         }
-    }
-}
-
-/// Does to what the store of an agent has what its spec wants, for ever.
-async fn work(client: AgentClient<Codec, Store>, store: Arc<Store>) {
-    let mut changes = store.changes();
-    loop {
-        for thing in store.list() {
-            let wanted = outcome(&thing);
-            if thing.deleting.is_some() && !thing.gone {
-                store.set_gone(&thing.uid);
-            } else if thing.deleting.is_none() && thing.status != wanted {
-                store.change(&thing.uid, |thing| thing.status = wanted);
-            } else {
-                continue;
-            }
-            client.changed(&thing.uid);
-        }
-        changes.changed().await.unwrap();
     }
 }
 

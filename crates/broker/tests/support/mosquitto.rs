@@ -102,28 +102,33 @@ impl Mosquitto {
         }
         // Else one started by root turns into a user that cannot read our files.
         conf += "user root\nlog_dest stderr\n";
-        let mut process = Command::new(program)
-            .arg("-c")
-            .arg(write(dir, "mosquitto.conf", &conf))
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
-        let ready = async {
-            while let Some(line) = log.next_line().await.unwrap() {
-                eprintln!("{line}");
-                if line.ends_with(" running") {
-                    return true;
-                }
-            }
-            false
-        };
-        if !timeout(SOON, ready).await.unwrap() {
-            return None;
-        }
-        // Its log has to go somewhere for as long as it runs.
-        tokio::spawn(async move { while let Ok(Some(_)) = log.next_line().await {} });
-        Some(process)
+        run(program, &write(dir, "mosquitto.conf", &conf)).await
     }
+}
+
+/// Starts mosquitto with this file; nothing if it ends at once, and has told why.
+pub(crate) async fn run(program: &Path, conf: &Path) -> Option<Child> {
+    let mut process = Command::new(program)
+        .arg("-c")
+        .arg(conf)
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
+    let ready = async {
+        while let Some(line) = log.next_line().await.unwrap() {
+            if line.ends_with(" running") {
+                return true;
+            }
+            eprintln!("{line}");
+        }
+        false
+    };
+    if !timeout(SOON, ready).await.unwrap() {
+        return None;
+    }
+    // Its log has to go somewhere for as long as it runs.
+    tokio::spawn(async move { while let Ok(Some(_)) = log.next_line().await {} });
+    Some(process)
 }
