@@ -551,7 +551,7 @@ async fn a_status_that_the_hub_refuses_stops_no_other() {
     let counted = recorder.handle().render();
     let failed = "muster_event_status_writes_failed_total ";
     let failed = counted.lines().find_map(|line| line.strip_prefix(failed));
-    assert!(failed.unwrap().parse::<u64>().unwrap() > 1, "{counted}");
+    assert!(failed.unwrap().parse::<u64>().unwrap() >= 1, "{counted}");
     refuses.0.store(false, Ordering::SeqCst);
     until(&there, "all", |works| works.values().all(is_done)).await;
 }
