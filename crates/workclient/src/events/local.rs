@@ -93,17 +93,7 @@ impl LocalWorks {
     pub(super) fn new(mirror: Mirror, cluster: &str, codec: WorkCodec) -> Self {
         let mut state = State::default();
         for work in mirror.list::<ManifestWork>(cluster) {
-            let uid = work.uid().to_owned();
-            let entry = Entry {
-                name: work.metadata.name.clone().unwrap_or_default(),
-                source: source_of(&work),
-                version: work.version(),
-                deleting: work.is_deleting(),
-                gone: None,
-                status: 0,
-                hash: None,
-            };
-            state.insert(&uid, entry);
+            state.insert(work.uid(), Entry::of(&work));
         }
         Self {
             mirror,
@@ -202,15 +192,7 @@ impl LocalWorks {
     }
 
     fn bury(&self, work: &ManifestWork) {
-        let mut entry = Entry {
-            name: work.metadata.name.clone().unwrap_or_default(),
-            source: source_of(work),
-            version: work.version(),
-            deleting: true,
-            gone: None,
-            status: 0,
-            hash: None,
-        };
+        let mut entry = Entry::of(work);
         let tombstone = self.tombstone(work.uid(), &entry, Some(&work.metadata));
         entry.gone = Some(Arc::new(tombstone));
         self.state().insert(work.uid(), entry);
@@ -218,21 +200,14 @@ impl LocalWorks {
 
     async fn keep(&self, work: ManifestWork, name: String) -> Result<(), String> {
         let uid = work.uid().to_owned();
-        let entry = Entry {
-            name: name.clone(),
-            source: source_of(&work),
-            version: work.version(),
-            deleting: work.is_deleting(),
-            gone: None,
-            status: 0,
-            hash: None,
-        };
+        let mut entry = Entry::of(&work);
+        entry.name.clone_from(&name);
         let before = {
             let mut state = self.state();
             let before = state.held.get(&uid).cloned();
-            let status = before.as_ref().map_or(0, |before| before.status);
+            entry.status = before.as_ref().map_or(0, |before| before.status);
             // So that it is known when the server tells of it.
-            state.insert(&uid, Entry { status, ..entry });
+            state.insert(&uid, entry);
             before
         };
         let incoming = Incoming::new(work, &name)?;
@@ -343,6 +318,19 @@ impl LocalWorks {
 }
 
 impl Entry {
+    /// Of a work whose status has not been seen yet.
+    fn of(work: &ManifestWork) -> Self {
+        Self {
+            name: work.metadata.name.clone().unwrap_or_default(),
+            source: source_of(work),
+            version: work.version(),
+            deleting: work.is_deleting(),
+            gone: None,
+            status: 0,
+            hash: None,
+        }
+    }
+
     fn held(&self, uid: &str) -> Held {
         Held {
             uid: uid.to_owned(),
