@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use super::rest::Rest;
 use super::waiting::eventually;
 
-/// How long a story waits for what an agent does: upstream's own tests wait as long.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+/// How long a story waits for what an agent does: the half minute after which a watch tries again at
+/// the latest whose server was away, and the half minute that upstream's own tests wait.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30 + 30);
 
 /// A finalizer of somebody else.
 pub(crate) const HOLD: &str = "cluster.open-cluster-management.io/testing";
