@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use muster_core::replicaset::{
-    PlacementFacts, ReplicaSet, Report, ResourceKey, Template, Value, WorkFacts, WorkKey, work_name,
+    Decision, PlacementFacts, PlacementRef, ReplicaSet, Report, ResourceKey, Template, Value,
+    WorkFacts, WorkKey, work_name,
 };
-use muster_core::rollout::{ConditionFacts, Truth, WorkConditions};
+use muster_core::rollout::{ConditionFacts, Strategy, Truth, WorkConditions};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -42,13 +43,19 @@ impl Subject {
             generation: 1,
             spec_hash: SPEC_HASH,
             labels: BTreeMap::new(),
-            placements: vec![PLACEMENT.to_owned()],
+            placements: vec![PlacementRef {
+                name: PLACEMENT.to_owned(),
+                strategy: Ok(Strategy::default()),
+            }],
         });
-        let selected = PlacementFacts {
-            selected: u32::try_from(clusters).unwrap_or(u32::MAX),
-            decision_groups: 1,
+        let decision = Decision {
+            name: format!("{PLACEMENT}-decision-1"),
+            group_index: Some("0".to_owned()),
+            group_name: String::new(),
             clusters: (0..clusters).map(cluster).collect(),
         };
+        let number = u32::try_from(clusters).unwrap_or(u32::MAX);
+        let selected = PlacementFacts::of(number, 1, [&decision]);
         set.set_placement(PLACEMENT, Some(Arc::new(selected)));
         let labels = Arc::new(set.work_labels(PLACEMENT));
         let mut subject = Self {
@@ -94,7 +101,10 @@ impl Subject {
             generation: 1,
             spec_hash: SPEC_HASH,
             labels: Arc::clone(&self.labels),
+            started: None,
+            unannotated: None,
             deleting: false,
+            waits_for: None,
             conditions: WorkConditions {
                 applied: is_true,
                 available: is_true,

@@ -21,22 +21,24 @@ use std::time::Duration;
 
 use actix::{
     Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, MessageResult,
-    Recipient, ResponseActFuture, Supervised, WrapFuture,
+    Recipient, ResponseActFuture, SpawnHandle, Supervised, WrapFuture,
 };
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use muster_api::constants as names;
 use muster_api::replicaset::{CascadeDeletionPolicy, ManifestWorkReplicaSetStatus};
-use muster_api::rollout::RolloutType;
-use muster_core::replicaset::{ReplicaSet, Template, WorkAction, WorkKey, owner_label};
+use muster_core::replicaset::{
+    Pause, PlacementRef, ReplicaSet, Template, WorkAction, WorkKey, owner_label,
+};
+use muster_core::rollout::Strategy;
 use serde::Serialize;
 use serde_json::json;
 use tracing::{debug, error, info, warn};
 
 use super::facts::{Fact, TellAgain};
 use super::views::{ObjectName, OwnedWork, SetView, WorkReducer, WorkView, spec_hash};
-use super::work_writes::{WorkRequest, WriteError, Written, carry_out, label_path};
+use super::work_writes::{WorkRequest, WriteError, Written, carry_out, metadata_path};
 use super::{HubDeps, status_writer};
 use crate::supervision::{Backoff, BackoffPolicy, Registry, Snapshot, Stop};
 use status::StatusWrites;
@@ -47,6 +49,10 @@ const MAILBOX: usize = 1_024;
 /// Writes of one set under way at a time. At 5 ms a write on a real API server this is 6,400
 /// writes a second, more than one server takes; it leaves room for other sets.
 const MAX_IN_FLIGHT: usize = 32;
+/// How long after the end of a soak or a deadline it is looked at: timers may come a little early
+/// by the clock that conditions are compared with.
+const PAST_DEADLINE: Duration = Duration::from_millis(5);
+
 pub(super) fn describe_metrics() {
     metrics::describe_counter!(
         "muster_mwrs_work_writes_total",
@@ -101,6 +107,8 @@ pub struct ReplicaSetAggregator {
     in_flight: HashSet<WorkKey>,
     failing: BTreeMap<WorkKey, (Backoff, String)>,
     finalizer: FinalizerStep,
+    /// When time alone changes something, and the timer for it.
+    wake: Option<(Timestamp, SpawnHandle)>,
     /// Works whose deletion was asked for because the set is being deleted.
     deleted: HashSet<WorkKey>,
     /// The status as the API server has it, as far as known.
@@ -142,6 +150,7 @@ impl ReplicaSetAggregator {
             in_flight: HashSet::new(),
             failing: BTreeMap::new(),
             finalizer: FinalizerStep::Idle,
+            wake: None,
             deleted: HashSet::new(),
             status: ManifestWorkReplicaSetStatus::default(),
             status_writes: StatusWrites::default(),
@@ -157,21 +166,6 @@ impl ReplicaSetAggregator {
         self.view
             .as_ref()
             .is_some_and(|view| view.metadata.deletion_timestamp.is_some())
-    }
-
-    /// A strategy that this version does not carry out. Rolling out to every cluster at once, in
-    /// place of a few at a time, is not what the user asked for: such a set waits, and says so.
-    fn unsupported_strategy(&self) -> Option<String> {
-        let refs = self.view.iter().flat_map(|view| &view.spec.placement_refs);
-        refs.filter(|placement| placement.rollout_strategy.type_ != RolloutType::All)
-            .map(|placement| {
-                format!(
-                    "rolloutStrategy {} of placement {} is not supported by this version, so no \
-                     work is written",
-                    placement.rollout_strategy.type_, placement.name
-                )
-            })
-            .next()
     }
 
     fn has_finalizer(&self) -> bool {
@@ -192,10 +186,13 @@ impl ReplicaSetAggregator {
             self.status = view.status.clone();
         }
         if !unchanged {
-            let mut placements = Vec::new();
-            for placement in &view.spec.placement_refs {
-                if !placements.contains(&placement.name) {
-                    placements.push(placement.name.clone());
+            let mut placements: Vec<PlacementRef> = Vec::new();
+            for reference in &view.spec.placement_refs {
+                if placements.iter().all(|known| known.name != reference.name) {
+                    placements.push(PlacementRef {
+                        name: reference.name.clone(),
+                        strategy: Strategy::read(&reference.rollout_strategy),
+                    });
                 }
             }
             self.set.set_template(Template {
@@ -207,10 +204,12 @@ impl ReplicaSetAggregator {
             // A new input deserves a new try at once.
             self.failing.clear();
         }
+        self.set.set_pause(pause_of(&view));
         self.view = Some(view);
     }
 
     fn work_changed(&mut self, key: WorkKey, facts: Option<muster_core::replicaset::WorkFacts>) {
+        self.set.tick(Timestamp::now());
         if self.listing {
             self.fresher_than_list.insert(key.clone());
         }
@@ -241,7 +240,8 @@ impl ReplicaSetAggregator {
             self.write_finalizer(true, ctx);
             return;
         }
-        while self.unsupported_strategy().is_none() && self.in_flight.len() < MAX_IN_FLIGHT {
+        self.set.tick(Timestamp::now());
+        while self.in_flight.len() < MAX_IN_FLIGHT {
             let Some(action) = self.set.take_actions(1).pop() else {
                 break;
             };
@@ -250,7 +250,28 @@ impl ReplicaSetAggregator {
             }
             self.write(&action, ctx);
         }
+        self.wake_later(ctx);
         self.schedule_status(ctx);
+    }
+
+    /// Comes back when a soak or a deadline ends, if nothing happens before.
+    fn wake_later(&mut self, ctx: &mut Context<Self>) {
+        let at = self.set.wake_at();
+        if at == self.wake.as_ref().map(|(at, _)| *at) {
+            return;
+        }
+        if let Some((_, timer)) = self.wake.take() {
+            ctx.cancel_future(timer);
+        }
+        self.wake = at.map(|at| {
+            let left = Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default();
+            let timer = ctx.run_later(left + PAST_DEADLINE, |actor, ctx| {
+                actor.wake = None;
+                actor.status_writes.due = true;
+                actor.pump(ctx);
+            });
+            (at, timer)
+        });
     }
 
     fn pump_deletion(&mut self, ctx: &mut Context<Self>) {
@@ -316,20 +337,47 @@ impl ReplicaSetAggregator {
         match action {
             WorkAction::Create { key, placement } => {
                 let labels = self.set.work_labels(placement);
-                WorkRequest::create(key, &labels, template)
+                let started = BTreeMap::from([(
+                    names::ROLLOUT_STARTED_ANNOTATION,
+                    Timestamp::now().to_string(),
+                )]);
+                WorkRequest::create(key, &labels, &started, template)
             }
-            WorkAction::Patch { key, placement } => {
+            WorkAction::Patch {
+                key,
+                placement,
+                template: with_template,
+            } => {
                 let mut operations = Vec::new();
-                if let Some(facts) = self.set.work(key) {
+                let facts = self.set.work(key);
+                if let Some(facts) = facts {
                     for label in self.set.stale_labels(&facts.labels) {
-                        operations.push(json!({"op": "remove", "path": label_path(label)}));
+                        let path = metadata_path("labels", label);
+                        operations.push(json!({"op": "remove", "path": path}));
                     }
                 }
                 for (label, value) in self.set.work_labels(placement) {
-                    let path = label_path(&label);
+                    let path = metadata_path("labels", &label);
                     operations.push(json!({"op": "add", "path": path, "value": value}));
                 }
-                WorkRequest::patch(&operations, template)
+                if *with_template {
+                    let (key, now) = (names::ROLLOUT_STARTED_ANNOTATION, Timestamp::now());
+                    let value = now.to_string();
+                    match facts.and_then(|facts| facts.unannotated.as_deref()) {
+                        None => {
+                            let path = metadata_path("annotations", key);
+                            operations.push(json!({"op": "add", "path": path, "value": value}));
+                        }
+                        Some(version) => operations.extend([
+                            // Annotations that somebody has added since must not be replaced.
+                            json!({"op": "test", "path": "/metadata/resourceVersion",
+                                "value": version}),
+                            json!({"op": "add", "path": "/metadata/annotations",
+                                "value": {key: value}}),
+                        ]),
+                    }
+                }
+                WorkRequest::patch(&operations, with_template.then_some(&**template))
             }
             WorkAction::Delete { .. } => Ok(WorkRequest::Delete),
         }
@@ -466,6 +514,7 @@ impl ReplicaSetAggregator {
         ctx.spawn(task.into_actor(self).map(|result, actor, ctx| {
             match result.map_err(WriteError::from).and_then(|answer| answer.map_err(Into::into)) {
                 Ok(list) => {
+                    actor.set.tick(Timestamp::now());
                     for work in list.items {
                         if let Ok(OwnedWork { key, facts, .. }) = actor.reducer.reduce(work)
                             && !actor.fresher_than_list.contains(&key)
@@ -493,6 +542,25 @@ impl ReplicaSetAggregator {
             error!(replica_set = %self.id, ?running, ?recount, "running counters are wrong");
             metrics::counter!("muster_mwrs_recount_differences_total").increment(1);
         }
+    }
+}
+
+/// What the annotations of a set ask not to write.
+fn pause_of(view: &SetView) -> Pause {
+    let annotations = view.metadata.annotations.as_ref();
+    let text = |name: &str| {
+        annotations
+            .and_then(|all| all.get(name))
+            .map(String::as_str)
+    };
+    let clusters = text(names::PAUSED_CLUSTERS_ANNOTATION).unwrap_or_default();
+    let clusters = clusters.split(',').map(str::trim);
+    Pause {
+        all: text(names::PAUSED_ANNOTATION) == Some("true"),
+        clusters: clusters
+            .filter(|cluster| !cluster.is_empty())
+            .map(ToOwned::to_owned)
+            .collect(),
     }
 }
 
@@ -527,6 +595,7 @@ impl Handler<Fact> for ReplicaSetAggregator {
     type Result = ();
 
     fn handle(&mut self, fact: Fact, ctx: &mut Self::Context) {
+        self.set.tick(Timestamp::now());
         match fact {
             Fact::Set(view) => self.set_changed(view),
             Fact::Placement(name, facts) => self.set.set_placement(&name, facts),

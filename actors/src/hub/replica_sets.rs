@@ -20,7 +20,7 @@ use kube::Api;
 use kube::runtime::watcher;
 use muster_api::constants as names;
 use muster_api::placement::{Placement, PlacementDecision};
-use muster_core::replicaset::{PlacementFacts, WorkFacts, WorkKey, owner_label};
+use muster_core::replicaset::{Decision, PlacementFacts, WorkFacts, WorkKey, owner_label};
 use serde::Serialize;
 use tokio::sync::watch;
 use tracing::info;
@@ -116,19 +116,15 @@ struct Set {
 struct PlacementState {
     /// `numberOfSelectedClusters` and the number of decision groups, once the Placement exists.
     exists: Option<(u32, usize)>,
-    /// Clusters by PlacementDecision.
-    decisions: HashMap<String, Vec<String>>,
+    /// Its PlacementDecisions by name.
+    decisions: BTreeMap<String, Decision>,
 }
 
 impl PlacementState {
     fn facts(&self) -> Option<Arc<PlacementFacts>> {
         self.exists.map(|(selected, decision_groups)| {
-            let clusters = self.decisions.values().flatten().cloned().collect();
-            Arc::new(PlacementFacts {
-                selected,
-                decision_groups,
-                clusters,
-            })
+            let decisions = self.decisions.values();
+            Arc::new(PlacementFacts::of(selected, decision_groups, decisions))
         })
     }
 }
@@ -397,9 +393,15 @@ impl ReplicaSets {
             self.known_decisions.seen(&id);
         }
         let clusters = decision.status.iter().flat_map(|status| &status.decisions);
-        let clusters: Vec<String> = clusters.map(|d| d.cluster_name.clone()).collect();
+        let label = |name: &str| labels.and_then(|labels| labels.get(name)).cloned();
+        let decision = Decision {
+            name: id.name.clone(),
+            group_index: label(names::DECISION_GROUP_INDEX_LABEL),
+            group_name: label(names::DECISION_GROUP_NAME_LABEL).unwrap_or_default(),
+            clusters: clusters.map(|d| d.cluster_name.clone()).collect(),
+        };
         let state = self.placements.entry(placement.clone()).or_default();
-        let before = state.decisions.insert(id.name.clone(), clusters);
+        let before = state.decisions.insert(id.name.clone(), decision);
         let same = before.as_ref() == state.decisions.get(&id.name);
         self.decision_of.insert(id, placement.clone());
         if !same {

@@ -199,6 +199,8 @@ impl WorkReducer {
         };
         let generation = work.metadata.generation.unwrap_or_default();
         let deleting = work.metadata.deletion_timestamp.is_some();
+        let annotations = work.metadata.annotations.unwrap_or_default();
+        let started = annotations.get(names::ROLLOUT_STARTED_ANNOTATION);
         let spec_hash = match self.hashes.get(&key) {
             Some((known, hash)) if *known == generation => *hash,
             _ => {
@@ -220,7 +222,14 @@ impl WorkReducer {
             generation,
             spec_hash,
             labels,
+            started: started.and_then(|text| text.parse().ok()),
+            unannotated: annotations
+                .is_empty()
+                .then(|| work.metadata.resource_version.unwrap_or_default().into()),
             deleting,
+            waits_for: deleting
+                .then(|| waits_for(&work.status.conditions))
+                .flatten(),
             conditions: conditions(&work.status.conditions),
             report: report(work.status),
         };
@@ -247,6 +256,12 @@ fn conditions(all: &[Condition]) -> WorkConditions {
         progressing: find(names::WORK_PROGRESSING),
         degraded: find(names::WORK_DEGRADED),
     }
+}
+
+/// What the agent says that the deletion of a work waits for.
+fn waits_for(all: &[Condition]) -> Option<Box<str>> {
+    let condition = muster_api::conditions::find(all, names::WORK_DELETING)?;
+    Some(condition.message.as_str().into())
 }
 
 fn report(status: ManifestWorkStatus) -> Report {

@@ -71,12 +71,10 @@ pub(super) enum Written {
     Absent,
 }
 
-/// A JSON pointer to a label (RFC 6901).
-pub(super) fn label_path(label: &str) -> String {
-    format!(
-        "/metadata/labels/{}",
-        label.replace('~', "~0").replace('/', "~1")
-    )
+/// A JSON pointer (RFC 6901) to an entry of `labels` or `annotations`.
+pub(super) fn metadata_path(map: &str, key: &str) -> String {
+    let key = key.replace('~', "~0").replace('/', "~1");
+    format!("/metadata/{map}/{key}")
 }
 
 /// The body of a write, encoded on the arbiter since it borrows the template.
@@ -91,6 +89,7 @@ impl WorkRequest {
     pub(super) fn create(
         key: &WorkKey,
         labels: &BTreeMap<String, String>,
+        annotations: &BTreeMap<&str, String>,
         template: &RawValue,
     ) -> Result<Self, WriteError> {
         #[derive(Serialize)]
@@ -106,6 +105,7 @@ impl WorkRequest {
             namespace: &'a str,
             name: &'a str,
             labels: &'a BTreeMap<String, String>,
+            annotations: &'a BTreeMap<&'a str, String>,
         }
         let body = Body {
             api_version: ManifestWork::api_version(&()),
@@ -114,6 +114,7 @@ impl WorkRequest {
                 namespace: &key.cluster,
                 name: &key.name,
                 labels,
+                annotations,
             },
             spec: template,
         };
@@ -122,9 +123,10 @@ impl WorkRequest {
             .map_err(|error| WriteError::Request(error.to_string()))
     }
 
+    /// `template`: the spec, where it is to change.
     pub(super) fn patch(
         operations: &[serde_json::Value],
-        template: &RawValue,
+        template: Option<&RawValue>,
     ) -> Result<Self, WriteError> {
         #[derive(Serialize)]
         struct Spec<'a> {
@@ -138,15 +140,13 @@ impl WorkRequest {
                 serde_json::to_writer(&mut body, operation)?;
                 body.push(b',');
             }
-            // "add" replaces what is there and does not mind when nothing is.
-            serde_json::to_writer(
-                &mut body,
-                &Spec {
-                    op: "add",
-                    path: "/spec",
-                    value: template,
-                },
-            )?;
+            if let Some(value) = template {
+                // "add" replaces what is there and does not mind when nothing is.
+                let (op, path) = ("add", "/spec");
+                serde_json::to_writer(&mut body, &Spec { op, path, value })?;
+            } else {
+                body.pop(); // the last comma; there is no patch without operations
+            }
             body.push(b']');
             Ok(body)
         };

@@ -116,8 +116,18 @@ pub const MANIFEST_WORK_REPLICA_SET_CONDITION_MANIFESTWORK_APPLIED: &str = "Mani
 pub const MANIFEST_WORK_REPLICA_SET_CONDITION_PROGRESSING: &str = "Progressing";
 /// Condition: every cluster has the template and is available. muster's, from the same design.
 pub const MANIFEST_WORK_REPLICA_SET_CONDITION_READY: &str = "Ready";
+/// Annotation on a replica set, or on a ManagedCluster: with the value `true`, no replica set
+/// writes a work of it. muster's.
+pub const PAUSED_ANNOTATION: &str = "muster.dev/paused";
+/// Annotation on a replica set: clusters, parted by commas, in which it writes no work. muster's.
+pub const PAUSED_CLUSTERS_ANNOTATION: &str = "muster.dev/paused-clusters";
+/// Annotation on a work of a replica set: when it was given its template (RFC 3339). What soak and
+/// deadline of its cluster are counted from at the earliest. muster's.
+pub const ROLLOUT_STARTED_ANNOTATION: &str = "muster.dev/rollout-started";
 /// Progressing is True: works are on their way. muster's.
 pub const REASON_ROLLING_OUT_TO_CLUSTERS: &str = "RollingOutToClusters";
+/// Progressing is True: nothing is on its way, and clusters wait. muster's.
+pub const REASON_PAUSED: &str = "Paused";
 /// Progressing is False: every cluster is done. muster's.
 pub const REASON_ALL_CLUSTERS_READY: &str = "AllClustersReady";
 /// Ready is True. muster's.

@@ -12,6 +12,7 @@ pub mod execute_as;
 pub mod executor;
 pub mod feedback;
 pub mod finished_works;
+pub mod go_duration;
 mod go_format;
 pub mod jsonpath;
 pub mod manifest;

@@ -78,7 +78,7 @@ impl ReplicaSetAggregator {
 
     pub(super) fn draft(&self) -> StatusDraft {
         let mut draft = self.set.status();
-        let mut trouble: Vec<String> = self.unsupported_strategy().into_iter().collect();
+        let mut trouble = Vec::new();
         for (key, (_, text)) in self.failing.iter().take(NAMED_FAILURES) {
             trouble.push(format!("cluster {}: {text}", key.cluster));
         }

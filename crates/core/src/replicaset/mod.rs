@@ -1,22 +1,33 @@
 //! A ManifestWorkReplicaSet as pure state: facts in, wanted actions and status out.
 //!
 //! ```text
-//! set_template ─┐                        ┌─► take_actions(): create, patch, delete works
-//! set_placement ┼─► ReplicaSet (indexes, ┤
-//! set_work ─────┘   counters, sums)      └─► status(): summary, conditions, phase, feedback
+//! set_template ─┐                         ┌─► take_actions(): create, patch, delete works
+//! set_placement ┼─► ReplicaSet (indexes,  ┼─► status(): summary, conditions, phase, feedback
+//! set_work ─────┤   counters, sums, one   └─► wake_at(): when time alone changes something
+//! set_pause ────┤   Rollout a placement)
+//! tick ─────────┘
 //! ```
+//!
+//! Several placements may select one cluster, which then has a work of each. They hold the same
+//! objects, so they change together: the first placement of the set that selects a cluster decides
+//! when its turn is, and counts it in its concurrency and failures.
 //!
 //! One work event costs O(log) whatever the number of clusters: counters and sums are adjusted by
 //! the difference that the work makes (contract C10). [`ReplicaSet::recount`] computes the same
 //! numbers from scratch, for tests and for the periodic self-check.
 
+mod facts;
 mod naming;
+mod obstacles;
+mod share;
 mod status;
 mod sums;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+pub use facts::{Decision, Pause, PlacementFacts, PlacementRef, Template, WorkFacts, WorkKey};
 pub use naming::{MAX_LABEL_VALUE, MAX_WORK_NAME, owner_label, placement_label, work_name};
 pub use status::{ConditionDraft, StatusDraft, SummaryDraft};
 pub use sums::{FeedbackSums, Report, ResourceKey, ResourceSum, Value, ValueSum};
@@ -24,59 +35,8 @@ pub use sums::{FeedbackSums, Report, ResourceKey, ResourceSum, Value, ValueSum};
 use jiff::Timestamp;
 use muster_api::constants as names;
 
-use crate::rollout::{ClusterState, Truth, WorkConditions, cluster_state};
-
-/// Identity of a work: the cluster's namespace and the work's name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WorkKey {
-    /// Cluster name, which is the namespace on the hub.
-    pub cluster: String,
-    /// Work name.
-    pub name: String,
-}
-
-/// What a replica set needs to know of one of its works.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkFacts {
-    /// Value of the placement label.
-    pub placement: String,
-    /// `metadata.generation`.
-    pub generation: i64,
-    /// Canonical hash of the work's spec.
-    pub spec_hash: [u8; 32],
-    /// `metadata.labels`.
-    pub labels: Arc<BTreeMap<String, String>>,
-    /// `metadata.deletionTimestamp` is set.
-    pub deleting: bool,
-    /// The conditions that decide.
-    pub conditions: WorkConditions,
-    /// Feedback values.
-    pub report: Report,
-}
-
-/// What a placement selects.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PlacementFacts {
-    /// `status.numberOfSelectedClusters` of the Placement.
-    pub selected: u32,
-    /// Entries of `status.decisionGroups`.
-    pub decision_groups: usize,
-    /// Clusters in its PlacementDecisions.
-    pub clusters: BTreeSet<String>,
-}
-
-/// What the set wants its works to be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Template {
-    /// `metadata.generation` of the replica set.
-    pub generation: i64,
-    /// Canonical hash of the template.
-    pub spec_hash: [u8; 32],
-    /// Labels of the replica set, which its works carry too.
-    pub labels: BTreeMap<String, String>,
-    /// Names of the referenced placements, in order; duplicates count once.
-    pub placements: Vec<String>,
-}
+use crate::rollout::Rollout;
+use share::Share;
 
 /// A write that the set wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,12 +48,14 @@ pub enum WorkAction {
         /// Name of the placement that selects the cluster.
         placement: String,
     },
-    /// Bring spec and labels up to date.
+    /// Bring the work up to date.
     Patch {
         /// The work.
         key: WorkKey,
         /// Name of the placement that selects the cluster.
         placement: String,
+        /// Spec and labels; else only the labels: the spec is right, or has not had its turn.
+        template: bool,
     },
     /// Delete the work: its cluster or placement is not selected any more.
     Delete {
@@ -111,65 +73,6 @@ impl WorkAction {
     }
 }
 
-/// One work's share in the counters of its placement.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Share {
-    total: u32,
-    updated: u32,
-    applied: u32,
-    available: u32,
-    progressing: u32,
-    degraded: u32,
-    succeeded: u32,
-}
-
-impl Share {
-    fn of(work: &WorkFacts, current: bool) -> Self {
-        let is = |condition: Option<crate::rollout::ConditionFacts>| {
-            u32::from(condition.is_some_and(|facts| facts.status == Truth::True))
-        };
-        let mut share = Self {
-            total: 1,
-            ..Self::default()
-        };
-        if current {
-            let (state, _) = cluster_state(work.generation, &work.conditions);
-            share.updated = 1;
-            share.applied = is(work.conditions.applied);
-            share.available = is(work.conditions.available);
-            share.degraded = is(work.conditions.degraded);
-            share.succeeded = u32::from(state == ClusterState::Succeeded);
-            // Differs from upstream: without a condition rule named `Progressing`, an applied work
-            // is on its way until it is available.
-            share.progressing = match work.conditions.progressing {
-                Some(_) => is(work.conditions.progressing),
-                None => u32::from(state == ClusterState::Progressing),
-            };
-        }
-        share
-    }
-
-    fn add(&mut self, other: Self) {
-        self.total += other.total;
-        self.updated += other.updated;
-        self.applied += other.applied;
-        self.available += other.available;
-        self.progressing += other.progressing;
-        self.degraded += other.degraded;
-        self.succeeded += other.succeeded;
-    }
-
-    fn subtract(&mut self, other: Self) {
-        self.total -= other.total;
-        self.updated -= other.updated;
-        self.applied -= other.applied;
-        self.available -= other.available;
-        self.progressing -= other.progressing;
-        self.degraded -= other.degraded;
-        self.succeeded -= other.succeeded;
-    }
-}
-
 #[derive(Debug)]
 struct Work {
     facts: WorkFacts,
@@ -182,6 +85,8 @@ struct Work {
 struct Placement {
     /// `None` while the Placement does not exist.
     facts: Option<Arc<PlacementFacts>>,
+    /// Over the clusters that no earlier placement selects; or why there can be none.
+    rollout: Option<Result<Rollout, String>>,
     count: Share,
     /// The work that stands for a cluster: the first by name among those not deleting.
     works: BTreeMap<String, BTreeSet<String>>,
@@ -200,9 +105,27 @@ pub struct ReplicaSet {
     sums: FeedbackSums,
     /// Clusters whose agents are away, and since when.
     away: Arc<BTreeMap<String, Timestamp>>,
+    pause: Pause,
+    /// The time that was told last.
+    now: Timestamp,
     /// Clusters whose wanted and existing works may differ, per placement name. The empty name
     /// stands for works of placements that are not referenced.
     dirty: BTreeSet<(String, String)>,
+}
+
+impl Placement {
+    fn rollout(&self) -> Option<&Rollout> {
+        self.rollout.as_ref()?.as_ref().ok()
+    }
+
+    fn rollout_mut(&mut self) -> Option<&mut Rollout> {
+        self.rollout.as_mut()?.as_mut().ok()
+    }
+
+    fn selects(&self, cluster: &str) -> bool {
+        let facts = self.facts.as_ref();
+        facts.is_some_and(|facts| facts.clusters.contains(cluster))
+    }
 }
 
 impl ReplicaSet {
@@ -217,6 +140,8 @@ impl ReplicaSet {
             works: HashMap::new(),
             sums: FeedbackSums::default(),
             away: Arc::default(),
+            pause: Pause::default(),
+            now: Timestamp::UNIX_EPOCH,
             dirty: BTreeSet::new(),
         }
     }
@@ -231,18 +156,22 @@ impl ReplicaSet {
         if self.template.as_ref() == Some(&template) {
             return;
         }
+        let named = |name: &String| template.placements.iter().any(|p| p.name == *name);
+        self.placements.retain(|name, _| named(name));
         for placement in &template.placements {
-            self.placements.entry(placement.clone()).or_default();
+            self.placements.entry(placement.name.clone()).or_default();
         }
-        self.placements
-            .retain(|name, _| template.placements.contains(name));
-        if let Some(before) = self.template.take() {
+        let before = self.template.take();
+        let spec_changed = before
+            .as_ref()
+            .is_none_or(|before| before.spec_hash != template.spec_hash);
+        if let Some(before) = before {
             self.retired_labels.extend(before.labels.into_keys());
         }
         self.retired_labels
             .retain(|key| !template.labels.contains_key(key));
         self.template = Some(template);
-        self.rebuild();
+        self.rebuild(spec_changed);
     }
 
     /// What a referenced placement selects; `None` when it does not exist. Placements that the
@@ -251,6 +180,9 @@ impl ReplicaSet {
         let Some(placement) = self.placements.get_mut(name) else {
             return;
         };
+        if placement.facts == facts {
+            return;
+        }
         let none = BTreeSet::new();
         let before = placement.facts.take();
         placement.facts = facts;
@@ -259,7 +191,8 @@ impl ReplicaSet {
             .facts
             .as_ref()
             .map_or(&none, |facts| &facts.clusters);
-        let mut changed: BTreeSet<String> = old.symmetric_difference(new).cloned().collect();
+        let changed = old.symmetric_difference(new);
+        let mut changed: BTreeSet<String> = changed.map(ToString::to_string).collect();
         if before.is_some() != placement.facts.is_some() {
             // Works of clusters that the placement may no longer select count while it is missing.
             changed.extend(placement.works.keys().cloned());
@@ -272,6 +205,7 @@ impl ReplicaSet {
                 .into_iter()
                 .map(|cluster| (name.to_owned(), cluster)),
         );
+        self.plan_rollouts(false);
     }
 
     /// A work of this set appeared or changed.
@@ -341,6 +275,10 @@ impl ReplicaSet {
     /// about its cluster changes or [`ReplicaSet::retry`] is called.
     pub fn take_actions(&mut self, limit: usize) -> Vec<WorkAction> {
         let mut actions = Vec::new();
+        if self.pause.all {
+            return actions;
+        }
+        self.advance();
         while actions.len() < limit {
             let Some((placement, cluster)) = self.dirty.pop_first() else {
                 break;
@@ -402,6 +340,9 @@ impl ReplicaSet {
         let Some(template) = &self.template else {
             return;
         };
+        if self.held(cluster) {
+            return; // looked at again when it is not
+        }
         let Some(placement) = self.placements.get(placement_name) else {
             // Works whose placement is not referenced any more.
             let orphans = self.works.iter().filter(|(key, work)| {
@@ -435,9 +376,12 @@ impl ReplicaSet {
             );
             return;
         }
+        let turn = self.turn(cluster);
+        let has_come = turn.is_some_and(crate::rollout::Turn::has_come);
         // Two works for one cluster come from a hub that generated names: the first stays.
         let mut live = live.into_iter();
         match live.next() {
+            None if !has_come => {}
             None => {
                 let name = work_name(&self.namespace, &self.name, placement_name);
                 let key = key_of(&name);
@@ -451,17 +395,19 @@ impl ReplicaSet {
             Some(name) => {
                 let key = key_of(name);
                 let wanted = self.work_labels(placement_name);
-                let up_to_date = self.works.get(&key).is_some_and(|work| {
-                    let labels = &work.facts.labels;
-                    work.facts.spec_hash == template.spec_hash
-                        && wanted
-                            .iter()
-                            .all(|(key, value)| labels.get(key) == Some(value))
-                        && self.stale_labels(labels).next().is_none()
-                });
-                if !up_to_date {
-                    let placement = placement_name.to_owned();
-                    actions.push(WorkAction::Patch { key, placement });
+                if let Some(Work { facts, .. }) = self.works.get(&key) {
+                    let labelled = wanted
+                        .iter()
+                        .all(|(key, value)| facts.labels.get(key) == Some(value))
+                        && self.stale_labels(&facts.labels).next().is_none();
+                    let template = has_come && facts.spec_hash != template.spec_hash;
+                    if template || !labelled {
+                        actions.push(WorkAction::Patch {
+                            key,
+                            placement: placement_name.to_owned(),
+                            template,
+                        });
+                    }
                 }
             }
         }
@@ -513,6 +459,7 @@ impl ReplicaSet {
             .as_ref()
             .is_none_or(|facts| facts.clusters.contains(cluster));
         let mut counted = false;
+        let mut report = None;
         for name in placement.works.get(cluster).into_iter().flatten() {
             let key = WorkKey {
                 cluster: cluster.to_owned(),
@@ -524,6 +471,9 @@ impl ReplicaSet {
             let counts = selected && !counted && !work.facts.deleting;
             counted |= counts;
             let current = work.facts.spec_hash == template.spec_hash;
+            if counts && current {
+                report = Some(turns::report(&work.facts, self.now));
+            }
             let share = if counts {
                 Share::of(&work.facts, current)
             } else {
@@ -542,10 +492,13 @@ impl ReplicaSet {
                 work.reported = reports;
             }
         }
+        if let Some(rollout) = placement.rollout_mut() {
+            rollout.report(cluster, report, self.now);
+        }
     }
 
     /// Builds every index and counter again and marks every cluster; for a changed template.
-    fn rebuild(&mut self) {
+    fn rebuild(&mut self, spec_changed: bool) {
         self.sums = FeedbackSums::default();
         for placement in self.placements.values_mut() {
             placement.count = Share::default();
@@ -574,8 +527,9 @@ impl ReplicaSet {
         let mut clusters: BTreeSet<(String, String)> = self.dirty.clone();
         for (name, placement) in &self.placements {
             let selected = placement.facts.iter().flat_map(|facts| &facts.clusters);
-            clusters.extend(selected.map(|cluster| (name.clone(), cluster.clone())));
+            clusters.extend(selected.map(|cluster| (name.clone(), cluster.to_string())));
         }
+        self.plan_rollouts(spec_changed);
         for (placement, cluster) in &clusters {
             self.reweigh(placement, cluster);
         }
@@ -585,6 +539,7 @@ impl ReplicaSet {
     /// Computes the status from scratch, by building a fresh set from the same facts.
     pub fn recount(&self) -> StatusDraft {
         let mut fresh = Self::new(self.namespace.clone(), self.name.clone());
+        fresh.now = self.now;
         if let Some(template) = &self.template {
             fresh.set_template(template.clone());
         }
@@ -595,9 +550,21 @@ impl ReplicaSet {
             fresh.set_work(key.clone(), work.facts.clone());
         }
         fresh.set_away(Arc::clone(&self.away));
+        fresh.set_pause(self.pause.clone());
+        // Who was told to begin, and when a cluster proved itself, no work tells.
+        for (name, placement) in &self.placements {
+            if let Some(copy) = fresh.placements.get_mut(name) {
+                copy.rollout = match &placement.rollout {
+                    Some(Ok(rollout)) => Some(Ok(rollout.recounted())),
+                    other => other.clone(),
+                };
+            }
+        }
         fresh.status()
     }
 }
 
+#[cfg(test)]
+mod rollout_tests;
 #[cfg(test)]
 mod tests;

@@ -3,8 +3,11 @@
 //! Reasons and meanings of the first three conditions are upstream's; `Progressing`, `Ready`, phase
 //! and message follow the design "Progressing and Ready conditions for ManifestWorkReplicaSet".
 
-use super::{ReplicaSet, ResourceSum, Share};
 use std::fmt::Write as _;
+
+use super::obstacles::Turns;
+use super::share::Share;
+use super::{ReplicaSet, ResourceSum};
 
 use jiff::Timestamp;
 use muster_api::constants as names;
@@ -79,12 +82,14 @@ impl ReplicaSet {
         let mut all = Share::default();
         let mut selected = 0;
         let mut missing = Vec::new();
+        let mut problem = None;
         let mut placements = Vec::new();
         let referenced = self
             .template
             .as_ref()
             .map_or(&[][..], |template| &template.placements);
-        for name in referenced {
+        for reference in referenced {
+            let name = &reference.name;
             let Some(placement) = self.placements.get(name) else {
                 continue;
             };
@@ -94,6 +99,9 @@ impl ReplicaSet {
                 continue;
             };
             selected += facts.selected;
+            if let (None, Some(Err(error))) = (&problem, &placement.rollout) {
+                problem = Some(format!("placement {name}: {error}"));
+            }
             let text = format!(
                 "{} ({} / {} clusters applied)",
                 facts.decision_groups, placement.count.updated, facts.selected
@@ -107,7 +115,9 @@ impl ReplicaSet {
             summary,
             selected,
             missing,
+            problem,
             unknown: self.unknown(),
+            turns: self.turns(),
         };
         StatusDraft {
             generation: self
@@ -131,7 +141,10 @@ struct Verdict<'a> {
     /// Sum of the placements' own numbers of selected clusters.
     selected: u32,
     missing: Vec<&'a str>,
+    /// A strategy or a group that does not read.
+    problem: Option<String>,
     unknown: Unknown<'a>,
+    turns: Turns<'a>,
 }
 
 /// Clusters with works whose agents are away.
@@ -224,14 +237,17 @@ impl Verdict<'_> {
     }
 
     fn message(&self) -> String {
-        self.nothing()
-            .map_or_else(|| self.available(), |(_, text)| text)
+        if let Some((_, text)) = self.nothing() {
+            return text;
+        }
+        let obstacles = self.problem.iter().cloned().chain(self.turns.obstacles());
+        obstacles.fold(self.available(), |text, obstacle| text + "; " + &obstacle)
     }
 
     fn phase(&self) -> Option<ReplicaSetPhase> {
         if self.nothing().is_some() {
             None
-        } else if self.summary.degraded > 0 {
+        } else if self.summary.degraded > 0 || self.turns.failed() {
             Some(ReplicaSetPhase::Failed)
         } else if self.ready() {
             Some(ReplicaSetPhase::Ready)
@@ -241,27 +257,58 @@ impl Verdict<'_> {
     }
 
     fn conditions(&self) -> Vec<ConditionDraft> {
-        let condition = |kind, status, reason, message: String| ConditionDraft {
-            kind,
-            status,
-            reason,
-            message,
-        };
-        let nothing = self.nothing();
-        let none = String::new;
+        let condition =
+            |kind, (status, reason, message): (bool, &'static str, String)| ConditionDraft {
+                kind,
+                status,
+                reason,
+                message,
+            };
+        vec![
+            condition(
+                names::MANIFEST_WORK_REPLICA_SET_CONDITION_PLACEMENT_VERIFIED,
+                self.placement_verified(),
+            ),
+            condition(
+                names::MANIFEST_WORK_REPLICA_SET_CONDITION_PLACEMENT_ROLLED_OUT,
+                self.placement_rolled_out(),
+            ),
+            condition(
+                names::MANIFEST_WORK_REPLICA_SET_CONDITION_MANIFESTWORK_APPLIED,
+                self.works_applied(),
+            ),
+            condition(
+                names::MANIFEST_WORK_REPLICA_SET_CONDITION_PROGRESSING,
+                self.progressing(),
+            ),
+            condition(
+                names::MANIFEST_WORK_REPLICA_SET_CONDITION_READY,
+                self.readiness(),
+            ),
+        ]
+    }
 
-        let verified = match &nothing {
-            Some((reason, text)) => (false, *reason, text.clone()),
-            None => (true, names::REASON_AS_EXPECTED, none()),
-        };
-        let rolled_out = if self.rolled_out() {
-            (true, names::REASON_COMPLETE, none())
+    fn placement_verified(&self) -> (bool, &'static str, String) {
+        match (self.nothing(), &self.problem) {
+            (Some((reason, text)), _) => (false, reason, text),
+            (None, Some(problem)) => (false, names::REASON_NOT_AS_EXPECTED, problem.clone()),
+            (None, None) => (true, names::REASON_AS_EXPECTED, String::new()),
+        }
+    }
+
+    fn placement_rolled_out(&self) -> (bool, &'static str, String) {
+        let (status, reason) = if self.rolled_out() {
+            (true, names::REASON_COMPLETE)
         } else if self.empty() && self.missing.is_empty() {
             // Differs from upstream, which shows True for zero clusters.
-            (false, names::REASON_PLACEMENT_DECISION_EMPTY, none())
+            (false, names::REASON_PLACEMENT_DECISION_EMPTY)
         } else {
-            (false, names::REASON_PROGRESSING, none())
+            (false, names::REASON_PROGRESSING)
         };
+        (status, reason, String::new())
+    }
+
+    fn works_applied(&self) -> (bool, &'static str, String) {
         let SummaryDraft {
             total,
             applied,
@@ -273,7 +320,7 @@ impl Verdict<'_> {
         } = self.summary;
         let settled = total > 0 && available == total && applied == total;
         let under_way = progressing > 0 || self.count.succeeded < total || updated < total;
-        let works_applied = if settled && progressing == 0 && degraded == 0 {
+        let (status, reason) = if settled && progressing == 0 && degraded == 0 {
             (true, names::REASON_AS_EXPECTED)
         } else if total == 0 && self.empty() && self.missing.is_empty() {
             (false, names::REASON_PLACEMENT_DECISION_EMPTY)
@@ -282,63 +329,35 @@ impl Verdict<'_> {
         } else {
             (false, names::REASON_NOT_AS_EXPECTED)
         };
+        (status, reason, String::new())
+    }
+
+    fn progressing(&self) -> (bool, &'static str, String) {
         let desired = self.summary.desired_total;
-        let on_the_way = match &nothing {
-            Some((reason, text)) => (false, *reason, text.clone()),
-            None if self.rolled_out() => (
-                false,
-                names::REASON_ALL_CLUSTERS_READY,
-                format!(
-                    "{} of {desired} clusters reporting Completed state",
-                    self.count.succeeded
-                ),
-            ),
-            None => (
-                true,
-                names::REASON_ROLLING_OUT_TO_CLUSTERS,
-                format!("{updated} of {desired} clusters reporting progressing state"),
-            ),
-        };
-        let ready = match &nothing {
-            Some((reason, text)) => (false, *reason, text.clone()),
+        if let Some((reason, text)) = self.nothing() {
+            (false, reason, text)
+        } else if self.rolled_out() {
+            let succeeded = self.count.succeeded;
+            let text = format!("{succeeded} of {desired} clusters reporting Completed state");
+            (false, names::REASON_ALL_CLUSTERS_READY, text)
+        } else if let Some(why) = self.problem.clone().or_else(|| self.turns.why_paused()) {
+            (true, names::REASON_PAUSED, why)
+        } else {
+            let updated = self.summary.updated;
+            let text = format!("{updated} of {desired} clusters reporting progressing state");
+            (true, names::REASON_ROLLING_OUT_TO_CLUSTERS, text)
+        }
+    }
+
+    fn readiness(&self) -> (bool, &'static str, String) {
+        match self.nothing() {
+            Some((reason, text)) => (false, reason, text),
             None if self.ready() => (true, names::REASON_ALL_CLUSTERS_AVAILABLE, self.available()),
             None => (
                 false,
                 names::REASON_NOT_ALL_CLUSTERS_AVAILABLE,
                 self.available(),
             ),
-        };
-        vec![
-            condition(
-                names::MANIFEST_WORK_REPLICA_SET_CONDITION_PLACEMENT_VERIFIED,
-                verified.0,
-                verified.1,
-                verified.2,
-            ),
-            condition(
-                names::MANIFEST_WORK_REPLICA_SET_CONDITION_PLACEMENT_ROLLED_OUT,
-                rolled_out.0,
-                rolled_out.1,
-                rolled_out.2,
-            ),
-            condition(
-                names::MANIFEST_WORK_REPLICA_SET_CONDITION_MANIFESTWORK_APPLIED,
-                works_applied.0,
-                works_applied.1,
-                none(),
-            ),
-            condition(
-                names::MANIFEST_WORK_REPLICA_SET_CONDITION_PROGRESSING,
-                on_the_way.0,
-                on_the_way.1,
-                on_the_way.2,
-            ),
-            condition(
-                names::MANIFEST_WORK_REPLICA_SET_CONDITION_READY,
-                ready.0,
-                ready.1,
-                ready.2,
-            ),
-        ]
+        }
     }
 }

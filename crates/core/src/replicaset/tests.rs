@@ -4,18 +4,22 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
-use crate::rollout::ConditionFacts;
+use crate::rollout::{ConditionFacts, Strategy, Truth, WorkConditions};
 use muster_api::replicaset::ReplicaSetPhase;
 
 const NEW: [u8; 32] = [1; 32];
 const OLD: [u8; 32] = [2; 32];
 
 fn template(generation: i64, spec_hash: [u8; 32], placements: &[&str]) -> Template {
+    let placement = |name: &&str| PlacementRef {
+        name: (*name).to_owned(),
+        strategy: Ok(Strategy::default()),
+    };
     Template {
         generation,
         spec_hash,
         labels: BTreeMap::new(),
-        placements: placements.iter().map(|p| (*p).to_owned()).collect(),
+        placements: placements.iter().map(placement).collect(),
     }
 }
 
@@ -29,15 +33,28 @@ fn labels(more: &[(&str, &str)]) -> BTreeMap<String, String> {
     labels
 }
 
-fn selects(clusters: &[&str]) -> Arc<PlacementFacts> {
-    Arc::new(PlacementFacts {
-        selected: u32::try_from(clusters.len()).unwrap(),
-        decision_groups: usize::from(!clusters.is_empty()),
-        clusters: clusters.iter().map(|c| (*c).to_owned()).collect(),
-    })
+pub(super) fn selects(clusters: &[&str]) -> Arc<PlacementFacts> {
+    in_groups(&[("", "0", clusters)])
 }
 
-fn key(cluster: &str) -> WorkKey {
+/// A placement whose decisions have these names and indexes of groups, and clusters.
+pub(super) fn in_groups(groups: &[(&str, &str, &[&str])]) -> Arc<PlacementFacts> {
+    let decisions: Vec<Decision> = groups
+        .iter()
+        .map(|(name, index, clusters)| Decision {
+            name: format!("p-decision-{index}"),
+            group_index: Some((*index).to_owned()),
+            group_name: (*name).to_owned(),
+            clusters: clusters.iter().map(|c| (*c).to_owned()).collect(),
+        })
+        .collect();
+    let clusters: usize = groups.iter().map(|(_, _, clusters)| clusters.len()).sum();
+    let groups = if clusters == 0 { 0 } else { groups.len() };
+    let selected = u32::try_from(clusters).unwrap();
+    Arc::new(PlacementFacts::of(selected, groups, &decisions))
+}
+
+pub(super) fn key(cluster: &str) -> WorkKey {
     WorkKey {
         cluster: cluster.to_owned(),
         name: work_name("default", "web", "p"),
@@ -54,7 +71,7 @@ fn is(status: Truth) -> ConditionFacts {
 
 /// A work that carries `hash`, with conditions given as letters: A(pplied), V (available),
 /// P(rogressing), p (not progressing), D(egraded).
-fn work(hash: [u8; 32], conditions: &str) -> WorkFacts {
+pub(super) fn work(hash: [u8; 32], conditions: &str) -> WorkFacts {
     let flag = |letter: char| conditions.contains(letter);
     let present = |letter| flag(letter).then(|| is(Truth::True));
     WorkFacts {
@@ -62,7 +79,10 @@ fn work(hash: [u8; 32], conditions: &str) -> WorkFacts {
         generation: 1,
         spec_hash: hash,
         labels: Arc::new(labels(&[])),
+        started: None,
+        unannotated: None,
         deleting: false,
+        waits_for: None,
         conditions: WorkConditions {
             applied: present('A'),
             available: present('V'),
@@ -84,10 +104,13 @@ fn set(clusters: &[&str]) -> ReplicaSet {
     set
 }
 
-fn actions(set: &mut ReplicaSet) -> Vec<String> {
+pub(super) fn actions(set: &mut ReplicaSet) -> Vec<String> {
     let text = |action| match action {
         WorkAction::Create { key, .. } => format!("create {}", key.cluster),
-        WorkAction::Patch { key, .. } => format!("patch {}", key.cluster),
+        WorkAction::Patch { key, template, .. } => {
+            let what = if template { "patch" } else { "label" };
+            format!("{what} {}", key.cluster)
+        }
         WorkAction::Delete { key } => format!("delete {}/{}", key.cluster, key.name),
     };
     let taken = set.take_actions(usize::MAX).into_iter().map(text).collect();
@@ -95,7 +118,7 @@ fn actions(set: &mut ReplicaSet) -> Vec<String> {
     taken
 }
 
-fn conditions(set: &ReplicaSet) -> Vec<String> {
+pub(super) fn conditions(set: &ReplicaSet) -> Vec<String> {
     let line = |c: ConditionDraft| {
         format!("{}={} {} {}", c.kind, c.status, c.reason, c.message)
             .trim_end()
@@ -150,11 +173,11 @@ fn labels_of_the_set_reach_its_works_and_leave_them_again() {
         labels: team("a"),
         ..template(1, NEW, &["p"])
     });
-    assert_eq!(actions(&mut set), ["patch c1"]);
+    assert_eq!(actions(&mut set), ["label c1"]);
     set.set_work(key("c1"), with(&[("foreign", "x"), ("team", "a")]));
     assert!(actions(&mut set).is_empty());
     set.set_template(template(1, NEW, &["p"]));
-    assert_eq!(actions(&mut set), ["patch c1"]);
+    assert_eq!(actions(&mut set), ["label c1"]);
     let facts = set.work(&key("c1")).unwrap();
     assert_eq!(
         set.stale_labels(&facts.labels).collect::<Vec<_>>(),
@@ -235,7 +258,8 @@ fn a_work_of_a_hub_that_generated_names_is_kept() {
         set.take_actions(9),
         [WorkAction::Patch {
             key: generated,
-            placement: "p".to_owned()
+            placement: "p".to_owned(),
+            template: true,
         }]
     );
 }

@@ -12,6 +12,7 @@ mod conditions;
 mod feedback;
 mod jsonpath;
 mod names;
+mod rollout;
 
 use serde_json::Value;
 

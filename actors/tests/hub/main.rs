@@ -8,6 +8,7 @@
 //! | R06 to R10 | `status_follows_what_works_report` |
 //! | R11, R12, C061 | `another_placement_takes_over` |
 //! | C064 | `a_work_of_a_user_with_the_same_name_is_left_alone` |
+//! | R13 to R22 | `rollouts` |
 
 #![allow(
     clippy::unwrap_used,
@@ -15,6 +16,8 @@
     clippy::needless_pass_by_value,
     reason = "helpers of tests fail by panicking and take what reads best"
 )]
+
+mod rollouts;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -670,36 +673,6 @@ async fn a_work_of_a_user_with_the_same_name_is_left_alone() {
     let work = hub.works("c1").get(&name).await.unwrap();
     assert_eq!(work.spec, foreign.spec);
     assert!(work.labels().is_empty());
-    hub.stop().await;
-}
-
-#[actix::test]
-async fn a_strategy_that_is_not_carried_out_writes_nothing_and_says_so() {
-    let hub = Hub::start(2).await;
-    hub.place("all", json!({})).await;
-    let refs = json!([{"name": "all", "rolloutStrategy": {"type": "Progressive"}}]);
-    hub.create_set("web", &[], json!({ "placementRefs": refs }))
-        .await;
-    let message = eventually("the status says so", || async {
-        let status = hub.status("web").await;
-        if status.message.contains("not supported") {
-            Ok(status.message)
-        } else {
-            Err(status)
-        }
-    })
-    .await;
-    assert!(
-        message.ends_with(
-            "; rolloutStrategy Progressive of placement all is not supported by this version, so \
-             no work is written"
-        ),
-        "{message}"
-    );
-    assert!(hub.all_works().await.is_empty());
-    hub.patch_set("web", json!({"spec": {"placementRefs": [{"name": "all"}]}}))
-        .await;
-    hub.works_are_in(&["c1", "c2"]).await;
     hub.stop().await;
 }
 

@@ -1,0 +1,175 @@
+//! What a replica set is told.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use muster_api::constants as names;
+
+use super::sums::Report;
+use crate::rollout::{Group, Groups, Strategy, StrategyError, WorkConditions};
+
+/// Identity of a work: the cluster's namespace and the work's name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkKey {
+    /// Cluster name, which is the namespace on the hub.
+    pub cluster: String,
+    /// Work name.
+    pub name: String,
+}
+
+/// What a replica set needs to know of one of its works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkFacts {
+    /// Value of the placement label.
+    pub placement: String,
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// Canonical hash of the work's spec.
+    pub spec_hash: [u8; 32],
+    /// `metadata.labels`.
+    pub labels: Arc<BTreeMap<String, String>>,
+    /// When the work was given its template, by the hub's clock.
+    pub started: Option<Timestamp>,
+    /// Resource version of a work without annotations, which tells whether it still has none.
+    pub unannotated: Option<Box<str>>,
+    /// `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    /// What its deletion waits for, as far as its agent says.
+    pub waits_for: Option<Box<str>>,
+    /// The conditions that decide.
+    pub conditions: WorkConditions,
+    /// Feedback values.
+    pub report: Report,
+}
+
+/// A PlacementDecision.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// Its name.
+    pub name: String,
+    /// Text of its label with the index of the group.
+    pub group_index: Option<String>,
+    /// Name of the group.
+    pub group_name: String,
+    /// Selected clusters.
+    pub clusters: Vec<String>,
+}
+
+/// What a placement selects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlacementFacts {
+    /// `status.numberOfSelectedClusters` of the Placement.
+    pub selected: u32,
+    /// Entries of `status.decisionGroups`.
+    pub decision_groups: usize,
+    /// Clusters in its PlacementDecisions.
+    pub clusters: BTreeSet<Arc<str>>,
+    /// The same by group; or which label does not read.
+    pub groups: Result<Groups, String>,
+}
+
+impl Default for PlacementFacts {
+    fn default() -> Self {
+        Self {
+            selected: 0,
+            decision_groups: 0,
+            clusters: BTreeSet::new(),
+            groups: Ok(Groups::new()),
+        }
+    }
+}
+
+impl PlacementFacts {
+    /// Puts together what a Placement's status and its decisions say.
+    pub fn of<'a>(
+        selected: u32,
+        decision_groups: usize,
+        decisions: impl IntoIterator<Item = &'a Decision>,
+    ) -> Self {
+        let mut facts = Self {
+            selected,
+            decision_groups,
+            ..Self::default()
+        };
+        for decision in decisions {
+            let clusters: Vec<Arc<str>> = decision
+                .clusters
+                .iter()
+                .map(|cluster| match facts.clusters.get(cluster.as_str()) {
+                    Some(known) => Arc::clone(known),
+                    None => Arc::from(cluster.as_str()),
+                })
+                .collect();
+            facts.clusters.extend(clusters.iter().cloned());
+            let index = decision.group_index.as_deref().unwrap_or_default();
+            match (index.parse(), &mut facts.groups) {
+                (Ok(index), Ok(groups)) => {
+                    let name = decision.group_name.clone();
+                    groups
+                        .entry(Group { index, name })
+                        .or_default()
+                        .extend(clusters);
+                }
+                (Err(_), Ok(_)) => {
+                    facts.groups = Err(format!(
+                        "PlacementDecision {}: label {}: incorrect group index {index:?}",
+                        decision.name,
+                        names::DECISION_GROUP_INDEX_LABEL
+                    ));
+                }
+                (_, Err(_)) => {}
+            }
+        }
+        facts
+    }
+
+    /// The groups that `strategy` goes by.
+    ///
+    /// Differs from upstream: a strategy that does not ask for groups needs no labels. Upstream
+    /// refuses the placement whatever the strategy.
+    ///
+    /// # Errors
+    ///
+    /// A text that names the decision and its label, where a group's index does not read.
+    pub(super) fn groups_for(&self, strategy: &Strategy) -> Result<Groups, String> {
+        match &self.groups {
+            Ok(groups) => Ok(groups.clone()),
+            Err(_) if !strategy.needs_groups() => {
+                Ok(Groups::from([(Group::default(), self.clusters.clone())]))
+            }
+            Err(error) => Err(error.clone()),
+        }
+    }
+}
+
+/// A placement that a set refers to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlacementRef {
+    /// Its name.
+    pub name: String,
+    /// How changes roll out over its clusters, if that reads.
+    pub strategy: Result<Strategy, StrategyError>,
+}
+
+/// What the set wants its works to be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Template {
+    /// `metadata.generation` of the replica set.
+    pub generation: i64,
+    /// Canonical hash of the template.
+    pub spec_hash: [u8; 32],
+    /// Labels of the replica set, which its works carry too.
+    pub labels: BTreeMap<String, String>,
+    /// The referenced placements, in order; of several references to one, the first.
+    pub placements: Vec<PlacementRef>,
+}
+
+/// What is not to be written for now. Status flows all the same.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pause {
+    /// Nothing of the set.
+    pub all: bool,
+    /// Nothing in these clusters.
+    pub clusters: BTreeSet<String>,
+}

@@ -1,0 +1,121 @@
+//! What stands in the way of a rollout, in words.
+
+use jiff::Timestamp;
+use muster_api::constants as names;
+
+use super::ReplicaSet;
+use crate::rollout::{Rollout, Stopped, Tally, Turn};
+
+/// How the rollout goes.
+#[derive(Default)]
+pub(super) struct Turns<'a> {
+    tally: Tally,
+    /// Somebody paused the whole set.
+    paused: bool,
+    /// The first cluster that is left out since somebody paused it.
+    held: Option<&'a str>,
+    stopped: Option<Stopped<'a>>,
+    /// The first cluster that did not succeed in time.
+    timed_out: Option<&'a str>,
+    /// The cluster that has been under way longest, and since when.
+    longest: Option<(Timestamp, &'a str)>,
+}
+
+impl Turns<'_> {
+    /// Nothing will happen by itself, save that a soak ends.
+    const fn rests(&self) -> bool {
+        self.tally.started + self.tally.progressing == 0
+    }
+
+    /// Over, and not well.
+    pub(super) const fn failed(&self) -> bool {
+        let over = self.rests() && self.tally.waiting == 0;
+        self.stopped.is_some() || over && self.tally.timed_out > 0
+    }
+
+    /// Why the rollout rests, if it does; `None` where it is only at its end.
+    pub(super) fn why_paused(&self) -> Option<String> {
+        if self.paused {
+            return Some(format!(
+                "Rollout is paused by annotation {}",
+                names::PAUSED_ANNOTATION
+            ));
+        }
+        if !self.rests() {
+            return None;
+        }
+        if let Some(stopped) = self.why_stopped() {
+            return Some(format!("Rollout is stopped: {stopped}"));
+        }
+        if self.tally.waiting > 0 {
+            return Some("Rollout is paused to wait for progressive rules".to_owned());
+        }
+        let held = self.held.filter(|_| self.tally.held > 0)?;
+        Some(format!(
+            "Rollout is paused in {} clusters, first {held}",
+            self.tally.held
+        ))
+    }
+
+    fn why_stopped(&self) -> Option<String> {
+        let stopped = self.stopped.as_ref()?;
+        let group = match stopped.group {
+            Some(group) if group.name.is_empty() => format!(" in group {}", group.index),
+            Some(group) => format!(" in group {}", group.name),
+            None => String::new(),
+        };
+        Some(format!(
+            "{} clusters failed{group}, first {}, and maxFailures allows {}",
+            stopped.failures, stopped.first, stopped.allowed
+        ))
+    }
+
+    /// What stands in the way, for the line that people read. Says since when, and not for how
+    /// long, so that it stays the same while nothing changes.
+    pub(super) fn obstacles(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        if self.paused {
+            all.push(format!("paused by annotation {}", names::PAUSED_ANNOTATION));
+        }
+        if let Some(held) = self.held.filter(|_| self.tally.held > 0) {
+            all.push(format!(
+                "paused in {} clusters, first {held}",
+                self.tally.held
+            ));
+        }
+        if let Some(stopped) = self.why_stopped() {
+            all.push(format!("stopped: {stopped}"));
+        } else if let Some(first) = self.timed_out {
+            all.push(format!(
+                "timed out in {}, first {first}",
+                self.tally.timed_out
+            ));
+        }
+        if let (Some((since, cluster)), true) = (self.longest, self.tally.waiting > 0) {
+            let since = since.strftime("%Y-%m-%dT%H:%M:%SZ");
+            all.push(format!(
+                "{} clusters wait, {cluster} is under way since {since}",
+                self.tally.waiting
+            ));
+        }
+        all
+    }
+}
+
+impl ReplicaSet {
+    /// Costs O(placements + paused clusters).
+    pub(super) fn turns(&self) -> Turns<'_> {
+        let rollouts = || self.placements.values().filter_map(|p| p.rollout());
+        let held = self.pause.clusters.iter().map(String::as_str);
+        Turns {
+            tally: self.tally(),
+            paused: self.pause.all,
+            held: held
+                .filter(|cluster| self.turn(cluster) == Some(Turn::Held))
+                .min(),
+            stopped: rollouts().find_map(Rollout::stopped),
+            timed_out: rollouts().flat_map(Rollout::timed_out).next(),
+            longest: rollouts().filter_map(Rollout::longest_under_way).min(),
+        }
+    }
+}
