@@ -12,6 +12,7 @@
 mod agent;
 mod metrics;
 mod outbox;
+mod run;
 mod running;
 mod source;
 

@@ -805,6 +805,80 @@ impl Bus for Lossy {
     }
 }
 
+/// A bus that drops a part of what it has taken, as brokers do with what waits for a slow client.
+#[derive(Clone, Default)]
+struct Dropping {
+    inner: Loopback,
+    taken: Arc<[AtomicUsize; 2]>,
+}
+
+struct DroppingPublisher {
+    inner: Publisher,
+    taken: Arc<[AtomicUsize; 2]>,
+}
+
+impl Publish for DroppingPublisher {
+    fn publish(&self, outgoing: Outgoing, _: bool) -> BoxFuture<'_, Result<(), PublishError>> {
+        async move {
+            // Only of the first many specs, and statuses: what is asked for is less than a queue
+            // holds. And no request, for which nothing stands in line.
+            let taken = match outgoing.topic.rsplit('/').next() {
+                Some("spec") => &self.taken[0],
+                Some("status") => &self.taken[1],
+                _ => return self.inner.publish(outgoing).await,
+            };
+            let number = taken.fetch_add(1, Ordering::SeqCst);
+            if number < 600 && number % 7 == 6 {
+                return Ok(());
+            }
+            self.inner.publish(outgoing).await
+        }
+        .boxed()
+    }
+}
+
+impl Bus for Dropping {
+    fn open(&self, session: Session) -> Connection {
+        let Connection { publisher, events } = self.inner.open(session);
+        let publisher = Publisher::new(DroppingPublisher {
+            inner: publisher,
+            taken: Arc::clone(&self.taken),
+        });
+        Connection { publisher, events }
+    }
+}
+
+/// No connection ends, and no periodic request comes.
+#[tokio::test(start_paused = true)]
+async fn what_a_full_queue_drops_is_asked_for_at_the_next_pause() {
+    const THINGS: usize = 700;
+    let bus = Dropping::default();
+    let options = ClientOptions {
+        resync_interval: None,
+        ..ClientOptions::default()
+    };
+    let (wanted, kept) = (store(), store());
+    let client = SourceClient::new(hub("hub"), Arc::clone(&wanted), options);
+    let _source = client.subscribe(&bus);
+    let agent = AgentClient::new(edge("edge-a"), Arc::clone(&kept), options);
+    let _agent = agent.subscribe(&bus);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    for number in 0..THINGS {
+        wanted.put(thing(&format!("thing-{number}"), "edge-a"));
+        client.changed(&format!("thing-{number}"));
+    }
+    until(&kept, "all of them", |store| store.list().len() == THINGS).await;
+    for number in 0..THINGS {
+        kept.set_status(&format!("thing-{number}"), "there".to_owned());
+        agent.changed(&format!("thing-{number}"));
+    }
+    let all_there = |store: &Store| {
+        let there = |thing: &Arc<Thing>| thing.status.as_deref() == Some("there");
+        store.list().iter().all(there)
+    };
+    until(&wanted, "all told", all_there).await;
+}
+
 /// Both sides have come back after their broker: whoever came first has asked nobody, and asks
 /// again; and nobody asks for ever.
 #[tokio::test(start_paused = true)]

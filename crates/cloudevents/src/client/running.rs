@@ -18,6 +18,7 @@ use tracing::{debug, warn};
 
 use super::metrics::{Meter, event_name};
 use super::outbox::{Outbox, What};
+use super::run::Run;
 use super::{ClientOptions, ConnectionState};
 use crate::bus::{Bus, BusEvent, Connection, Delivery, PublishError, Publisher, Session};
 use crate::{Action, Outgoing};
@@ -177,7 +178,18 @@ impl<S: Side> Core<S> {
     }
 
     async fn listen(self: Arc<Self>, publisher: Publisher, mut events: mpsc::Receiver<BusEvent>) {
-        while let Some(event) = events.recv().await {
+        let mut run = Run::default();
+        loop {
+            let event = tokio::select! {
+                event = events.recv() => event,
+                () = at(run.over_at()) => {
+                    if run.end() {
+                        self.ask();
+                    }
+                    continue;
+                }
+            };
+            let Some(event) = event else { return };
             match event {
                 BusEvent::Subscribed => {
                     self.side.connected(true);
@@ -190,6 +202,10 @@ impl<S: Side> Core<S> {
                 }
                 BusEvent::Message(mut delivery) => {
                     let event = delivery.message.kind().map_or("other", event_name);
+                    // A request that did not come is no reason to ask: who sent it asks again.
+                    if !event.ends_with("resync_request") {
+                        run.add(delivery.message.payload.len());
+                    }
                     let result = self.side.take(&mut delivery, &self.outbox).await;
                     let word = result.as_ref().map_or("failed", |word| *word);
                     self.meter.received(event, word);
