@@ -101,6 +101,7 @@ impl Subject {
             generation: 1,
             spec_hash: SPEC_HASH,
             labels: Arc::clone(&self.labels),
+            version: 1,
             started: None,
             unannotated: None,
             deleting: false,

@@ -1,6 +1,6 @@
 //! What the router and the aggregators say to each other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use actix::Message;
@@ -21,6 +21,8 @@ pub(super) enum Fact {
     Work(WorkKey, Option<Box<WorkFacts>>),
     /// Clusters whose agents are away, and since when.
     Away(Arc<BTreeMap<String, Timestamp>>),
+    /// Clusters in which nothing is to be written.
+    Paused(Arc<BTreeSet<String>>),
     /// Everything that exists has been told: from now on absence means something.
     Complete,
 }
@@ -32,6 +34,7 @@ pub(super) enum About {
     Placement(String),
     Work(WorkKey),
     Away,
+    Paused,
     Complete,
 }
 
@@ -42,6 +45,7 @@ impl Fact {
             Self::Placement(name, _) => About::Placement(name.clone()),
             Self::Work(key, _) => About::Work(key.clone()),
             Self::Away(_) => About::Away,
+            Self::Paused(_) => About::Paused,
             Self::Complete => About::Complete,
         }
     }

@@ -14,8 +14,9 @@
 //! of its own, told in the status).
 
 mod status;
+mod sweep;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,6 +67,10 @@ pub(super) fn describe_metrics() {
         "muster_mwrs_recount_differences_total",
         "Self-checks in which the running counters differed from a recount; any is a defect"
     );
+    metrics::describe_counter!(
+        sweep::DIFFERENCES,
+        "Works that were not as their events had told, found by the regular look; any is a defect"
+    );
 }
 
 /// Where the set stands with its finalizer.
@@ -102,11 +107,15 @@ pub struct ReplicaSetAggregator {
     told: bool,
     /// The own list of works is still to come.
     listing: bool,
+    /// A list of works to compare with is under way.
+    sweeping: bool,
     /// Works told or written in this life: newer than anything a list under way will say.
     fresher_than_list: HashSet<WorkKey>,
     in_flight: HashSet<WorkKey>,
     failing: BTreeMap<WorkKey, (Backoff, String)>,
     finalizer: FinalizerStep,
+    /// Clusters that are paused for all sets.
+    paused: Arc<BTreeSet<String>>,
     /// When time alone changes something, and the timer for it.
     wake: Option<(Timestamp, SpawnHandle)>,
     /// Works whose deletion was asked for because the set is being deleted.
@@ -146,10 +155,12 @@ impl ReplicaSetAggregator {
             view: None,
             told: false,
             listing: list_works,
+            sweeping: false,
             fresher_than_list: HashSet::new(),
             in_flight: HashSet::new(),
             failing: BTreeMap::new(),
             finalizer: FinalizerStep::Idle,
+            paused: Arc::default(),
             wake: None,
             deleted: HashSet::new(),
             status: ManifestWorkReplicaSetStatus::default(),
@@ -204,13 +215,20 @@ impl ReplicaSetAggregator {
             // A new input deserves a new try at once.
             self.failing.clear();
         }
-        self.set.set_pause(pause_of(&view));
         self.view = Some(view);
+        self.pause();
+    }
+
+    /// What is not to be written, by annotations of the set and of clusters.
+    fn pause(&mut self) {
+        let mut pause = self.view.as_deref().map(pause_of).unwrap_or_default();
+        pause.clusters.extend(self.paused.iter().cloned());
+        self.set.set_pause(pause);
     }
 
     fn work_changed(&mut self, key: WorkKey, facts: Option<muster_core::replicaset::WorkFacts>) {
         self.set.tick(Timestamp::now());
-        if self.listing {
+        if self.listing || self.sweeping {
             self.fresher_than_list.insert(key.clone());
         }
         let Some(facts) = facts else {
@@ -570,7 +588,10 @@ impl Actor for ReplicaSetAggregator {
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(MAILBOX);
         let check = self.deps.settings.self_check;
-        ctx.run_interval(check, |actor, _| actor.self_check());
+        ctx.run_interval(check, |actor, ctx| {
+            actor.self_check();
+            actor.sweep(ctx);
+        });
         if self.listing {
             self.list_works(ctx);
         }
@@ -601,6 +622,10 @@ impl Handler<Fact> for ReplicaSetAggregator {
             Fact::Placement(name, facts) => self.set.set_placement(&name, facts),
             Fact::Work(key, facts) => self.work_changed(key, facts.map(|facts| *facts)),
             Fact::Away(away) => self.set.set_away(away),
+            Fact::Paused(clusters) => {
+                self.paused = clusters;
+                self.pause();
+            }
             Fact::Complete => self.told = true,
         }
         self.status_writes.due = true;

@@ -4,7 +4,7 @@
 //! `tell`; what a busy aggregator refuses is kept, newest per object, and offered again. After a
 //! restart the watches list again, which feeds every aggregator anew; aggregators survive it.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,9 @@ use actix::{
 use futures::future::join_all;
 use futures::{Stream, StreamExt};
 use jiff::Timestamp;
-use kube::Api;
 use kube::runtime::watcher;
+use kube::{Api, ResourceExt};
+use muster_api::cluster::ManagedCluster;
 use muster_api::constants as names;
 use muster_api::placement::{Placement, PlacementDecision};
 use muster_core::replicaset::{Decision, PlacementFacts, WorkFacts, WorkKey, owner_label};
@@ -46,6 +47,8 @@ pub(super) enum Event {
     Placement(Seen<Placement>),
     Decision(Seen<PlacementDecision>),
     Work(Seen<Result<OwnedWork, WorkKey>>),
+    /// Name of a cluster, and whether it is paused.
+    Cluster(Seen<(String, bool)>),
 }
 
 /// What the router publishes.
@@ -147,6 +150,10 @@ pub struct ReplicaSets {
     known_placements: Known<ObjectName>,
     known_decisions: Known<ObjectName>,
     known_works: Known<WorkKey>,
+    /// Paused clusters only.
+    known_paused: Known<String>,
+    /// Clusters in which nothing is to be written.
+    paused: Arc<BTreeSet<String>>,
     /// Clusters whose agents are away, and since when.
     away: Arc<BTreeMap<String, Timestamp>>,
     /// For the next that will have been away for long enough.
@@ -179,6 +186,8 @@ impl ReplicaSets {
             known_placements: Known::default(),
             known_decisions: Known::default(),
             known_works: Known::default(),
+            known_paused: Known::default(),
+            paused: Arc::default(),
             away: Arc::default(),
             away_timer: None,
             held: Outbox::default(),
@@ -192,6 +201,7 @@ impl ReplicaSets {
             && self.known_placements.synced
             && self.known_decisions.synced
             && self.known_works.synced
+            && self.known_paused.synced
     }
 
     fn open_watches(&self, ctx: &mut Context<Self>) {
@@ -223,6 +233,17 @@ impl ReplicaSets {
                 reducer.reduce(work)
             })
             .map(Event::Work),
+        );
+        let clusters: Api<ManagedCluster> = Api::all(client.clone());
+        ctx.add_stream(
+            watch(io, clusters, all(), stream("managedclusters"), |cluster| {
+                let paused = cluster.annotations().get(names::PAUSED_ANNOTATION);
+                (
+                    cluster.name_any(),
+                    paused.is_some_and(|value| value == "true"),
+                )
+            })
+            .map(Event::Cluster),
         );
     }
 
@@ -264,7 +285,31 @@ impl ReplicaSets {
         if !self.away.is_empty() {
             self.tell(set, Fact::Away(Arc::clone(&self.away)));
         }
+        if !self.paused.is_empty() {
+            self.tell(set, Fact::Paused(Arc::clone(&self.paused)));
+        }
         self.incomplete.insert(set.clone());
+    }
+
+    fn cluster_changed(&mut self, event: Seen<(String, bool)>) {
+        match event {
+            Seen::Listing => self.known_paused.begin(),
+            Seen::Item((name, true)) | Seen::Changed((name, true)) => self.known_paused.seen(&name),
+            Seen::Item((name, false)) | Seen::Changed((name, false)) | Seen::Gone((name, _)) => {
+                self.known_paused.gone(&name);
+            }
+            Seen::Listed => {
+                self.known_paused.complete();
+            }
+        }
+        let all = &self.known_paused.all;
+        if all.len() != self.paused.len() || !all.iter().all(|name| self.paused.contains(name)) {
+            self.paused = Arc::new(all.iter().cloned().collect());
+            let sets: Vec<_> = self.sets.keys().cloned().collect();
+            for set in sets {
+                self.tell(&set, Fact::Paused(Arc::clone(&self.paused)));
+            }
+        }
     }
 
     /// Agents have come or gone, or one has been away for long enough to count.
@@ -544,6 +589,7 @@ impl StreamHandler<Event> for ReplicaSets {
                     self.decision_gone(&id);
                 }
             }
+            Event::Cluster(event) => self.cluster_changed(event),
             Event::Work(Seen::Listing) => self.known_works.begin(),
             Event::Work(Seen::Item(work) | Seen::Changed(work)) => self.work_changed(work),
             Event::Work(Seen::Gone(work)) => {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -190,6 +191,7 @@ impl WorkReducer {
             name,
         } = ObjectName::of(&work.metadata);
         let key = WorkKey { cluster, name };
+        let version = version_of(&work.metadata);
         let labels = work.metadata.labels.unwrap_or_default();
         let Some(owner) = labels
             .get(names::MANIFEST_WORK_REPLICA_SET_CONTROLLER_NAME_LABEL_KEY)
@@ -220,6 +222,7 @@ impl WorkReducer {
         let facts = WorkFacts {
             placement,
             generation,
+            version,
             spec_hash,
             labels,
             started: started.and_then(|text| text.parse().ok()),
@@ -256,6 +259,13 @@ fn conditions(all: &[Condition]) -> WorkConditions {
         progressing: find(names::WORK_PROGRESSING),
         degraded: find(names::WORK_DEGRADED),
     }
+}
+
+/// Digest of the resource version of an object.
+pub(super) fn version_of(meta: &ObjectMeta) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    meta.resource_version.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// What the agent says that the deletion of a work waits for.

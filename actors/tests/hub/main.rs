@@ -18,6 +18,7 @@
 )]
 
 mod rollouts;
+mod sweep;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -51,6 +52,15 @@ struct Hub {
 impl Hub {
     /// A hub with clusters `c1`, `c2`, … labelled `env=prod`.
     async fn start(clusters: usize) -> Self {
+        Self::start_with(clusters, Clone::clone, HubSettings::default()).await
+    }
+
+    /// One whose controllers have another client than the test.
+    async fn start_with(
+        clusters: usize,
+        through: impl FnOnce(&Client) -> Client,
+        settings: HubSettings,
+    ) -> Self {
         let mut builder = ApiServer::builder().storage(Storage::Memory);
         for crd in muster_api::crds::hub() {
             builder = builder.crd(crd);
@@ -66,12 +76,12 @@ impl Hub {
         let registry = Registry::new();
         let health = Health::new();
         let deps = HubDeps {
-            client: client.clone(),
+            client: through(&client),
             io: Io::current(),
             registry: registry.clone(),
             health: health.clone(),
             agents: None,
-            settings: HubSettings::default(),
+            settings,
         };
         let resolver = PlacementResolver::start(deps.clone());
         let sets = ReplicaSets::start(deps);
@@ -519,19 +529,34 @@ async fn foreground_deletion_waits_for_the_works_and_says_so() {
         .delete("web", &DeleteParams::default())
         .await
         .unwrap();
-    let message = eventually("the status names what it waits for", || async {
-        let message = hub.status("web").await.message;
-        if message.contains("deletion waits") {
-            Ok(message)
-        } else {
-            Err(message)
-        }
-    })
+    let waits = async |expected: &str| {
+        eventually("the status names what it waits for", || async {
+            let message = hub.status("web").await.message;
+            if message.contains(expected) {
+                Ok(())
+            } else {
+                Err(message)
+            }
+        })
+        .await;
+    };
+    waits("deletion waits for 2 ManifestWorks, first c1/web-").await;
+    // The second says what for, as agents do.
+    let works = hub.works("c2").list(&ListParams::default()).await.unwrap();
+    let name = works.items[0].name_any();
+    let deleting = json!({"type": "Deleting", "status": "True", "reason": "WorkDeleting",
+        "message": "waits for configmaps default/cm with finalizer test/hold",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let patch = Patch::Merge(json!({"status": {"conditions": [deleting]}}));
+    hub.works("c2")
+        .patch_status(&name, &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    waits(&format!(
+        "deletion waits for 2 ManifestWorks, first c2/{name}: waits for configmaps default/cm with \
+         finalizer test/hold"
+    ))
     .await;
-    assert!(
-        message.contains("deletion waits for 2 ManifestWorks, first c1/web-"),
-        "{message}"
-    );
     hold(&hub, &[]).await;
     eventually("the set goes after its works", || async {
         match (

@@ -1,5 +1,7 @@
 //! Rollouts under a strategy, from the API of the hub and back.
 
+use muster_api::cluster::ManagedCluster;
+
 use super::*;
 
 impl Hub {
@@ -301,5 +303,36 @@ async fn a_paused_cluster_is_left_alone_and_the_others_go_on() {
     hub.patch_set("web", json!({"metadata": {"annotations": null}}))
         .await;
     hub.works_are_in(&["c1", "c2", "c3"]).await;
+    hub.stop().await;
+}
+
+#[actix::test]
+async fn a_cluster_that_is_paused_for_all_sets_is_left_alone() {
+    let hub = Hub::start(2).await;
+    let clusters: Api<ManagedCluster> = Api::all(hub.client.clone());
+    let pause = async |value: Value| {
+        let annotations = json!({"metadata": {"annotations": {names::PAUSED_ANNOTATION: value}}});
+        clusters
+            .patch("c1", &PatchParams::default(), &Patch::Merge(annotations))
+            .await
+            .unwrap();
+    };
+    pause(json!("true")).await;
+    hub.place("all", json!({})).await;
+    hub.create_set("web", &["all"], json!({})).await;
+    hub.works_are_in(&["c2"]).await;
+    let status = eventually("the pause shows", || async {
+        let status = hub.status("web").await;
+        if status.message.ends_with("; paused in 1 clusters, first c1") {
+            Ok(status)
+        } else {
+            Err(status)
+        }
+    })
+    .await;
+    assert_eq!(status.summary.total, 1);
+    hub.works_are_in(&["c2"]).await;
+    pause(json!("false")).await;
+    hub.works_are_in(&["c1", "c2"]).await;
     hub.stop().await;
 }

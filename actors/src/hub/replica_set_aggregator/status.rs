@@ -86,16 +86,8 @@ impl ReplicaSetAggregator {
             trouble.push(format!("and {} more", self.failing.len() - NAMED_FAILURES));
         }
         if self.deleting() {
-            let left = self.set.work_keys().count();
-            let first = self.set.work_keys().min();
-            if let Some(first) = first {
-                trouble.insert(
-                    0,
-                    format!(
-                        "deletion waits for {left} ManifestWorks, first {}/{}",
-                        first.cluster, first.name
-                    ),
-                );
+            if let Some(waits) = self.set.deletion_waits_for() {
+                trouble.insert(0, waits);
             }
         }
         if !trouble.is_empty() {

@@ -25,6 +25,8 @@ pub struct WorkFacts {
     pub placement: String,
     /// `metadata.generation`.
     pub generation: i64,
+    /// Digest of `metadata.resourceVersion`: whether it is the same, and nothing else.
+    pub version: u64,
     /// Canonical hash of the work's spec.
     pub spec_hash: [u8; 32],
     /// `metadata.labels`.

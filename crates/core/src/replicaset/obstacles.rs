@@ -103,6 +103,34 @@ impl Turns<'_> {
 }
 
 impl ReplicaSet {
+    /// What the deletion of this set waits for: how many works, and the first of them with what its
+    /// agent says of it. `None` once all are gone. Costs O(works).
+    pub fn deletion_waits_for(&self) -> Option<String> {
+        let first = self.work_keys().min_by_key(|key| {
+            let says = self.work(key).is_some_and(|work| work.waits_for.is_some());
+            // The first that says why; else one whose agent is away, which is why.
+            (!says, !self.away.contains_key(&key.cluster), *key)
+        })?;
+        let mut text = format!(
+            "deletion waits for {} ManifestWorks, first {}/{}",
+            self.works.len(),
+            first.cluster,
+            first.name
+        );
+        let why = self.work(first).and_then(|work| work.waits_for.as_deref());
+        if let Some(why) = why {
+            text = format!("{text}: {why}");
+        }
+        if let Some(since) = self.away.get(&first.cluster) {
+            let since = since.strftime("%Y-%m-%dT%H:%M:%SZ");
+            text = format!(
+                "{text}; the agent of {} is away since {since}",
+                first.cluster
+            );
+        }
+        Some(text)
+    }
+
     /// Costs O(placements + paused clusters).
     pub(super) fn turns(&self) -> Turns<'_> {
         let rollouts = || self.placements.values().filter_map(|p| p.rollout());

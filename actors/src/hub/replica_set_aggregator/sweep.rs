@@ -1,0 +1,115 @@
+//! The regular look at which works there are, beside the watch that tells of them.
+//!
+//! A watch that has lost an event, or a router that has, would leave a set at odds with its works for
+//! ever. What differs is read anew, one by one, and taken like any other fact; each difference is a
+//! defect, and counted.
+
+use std::collections::HashSet;
+
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use kube::Api;
+use kube::api::ListParams;
+use kube::core::{ObjectMeta, PartialObjectMeta};
+use muster_api::constants as names;
+use muster_core::replicaset::{WorkKey, owner_label};
+use tracing::{debug, warn};
+
+use super::super::views::{ObjectName, OwnedWork, WorkView, version_of};
+use super::super::work_writes::WriteError;
+use super::ReplicaSetAggregator;
+
+/// Counts what sweeps found.
+pub(super) const DIFFERENCES: &str = "muster_mwrs_sweep_differences_total";
+
+/// Works in one answer: names, labels and annotations only, 1 KB each.
+const PAGE: u32 = 500;
+
+impl ReplicaSetAggregator {
+    /// Lists what there is of the works, and compares.
+    pub(super) fn sweep(&mut self, ctx: &mut Context<Self>) {
+        if !self.complete() || self.sweeping {
+            return;
+        }
+        self.sweeping = true;
+        self.fresher_than_list.clear();
+        let owner = owner_label(&self.id.namespace, &self.id.name);
+        let label = names::MANIFEST_WORK_REPLICA_SET_CONTROLLER_NAME_LABEL_KEY;
+        let selector = format!("{label}={owner}");
+        let works: Api<WorkView> = Api::all(self.deps.client.clone());
+        let task = self.deps.io.run(list(works, selector));
+        ctx.spawn(task.into_actor(self).map(|result, actor, ctx| {
+            let listed = result.map_err(WriteError::from);
+            match listed.and_then(|answer| answer.map_err(Into::into)) {
+                Ok(listed) => actor.compare(&listed, ctx),
+                // The next one is not far.
+                Err(error) => debug!(replica_set = %actor.id, error = error.text(), "not swept"),
+            }
+            actor.sweeping = false;
+            actor.fresher_than_list.clear();
+        }));
+    }
+
+    fn compare(&mut self, listed: &[ObjectMeta], ctx: &mut Context<Self>) {
+        let mut there = HashSet::new();
+        let mut differ = Vec::new();
+        for meta in listed {
+            let ObjectName { namespace, name } = ObjectName::of(meta);
+            let key = WorkKey {
+                cluster: namespace,
+                name,
+            };
+            let known = self.set.work(&key);
+            if known.is_none_or(|known| known.version != version_of(meta)) {
+                differ.push(key.clone());
+            }
+            there.insert(key);
+        }
+        let gone = self.set.work_keys().filter(|key| !there.contains(*key));
+        differ.extend(gone.cloned());
+        // What was told since the list was asked for is newer than it.
+        differ.retain(|key| !self.fresher_than_list.contains(key) && !self.in_flight.contains(key));
+        for key in differ {
+            self.read_again(key, ctx);
+        }
+    }
+
+    /// Reads one work that is not as it was told to be.
+    fn read_again(&self, key: WorkKey, ctx: &mut Context<Self>) {
+        let works: Api<WorkView> = Api::namespaced(self.deps.client.clone(), &key.cluster);
+        let name = key.name.clone();
+        let task = self.deps.io.run(async move { works.get_opt(&name).await });
+        ctx.spawn(task.into_actor(self).map(move |result, actor, ctx| {
+            let Ok(Ok(work)) = result else {
+                return; // the next sweep finds it again
+            };
+            let facts = work.and_then(|work| actor.reducer.reduce(work).ok());
+            let facts = facts.map(|OwnedWork { facts, .. }| facts);
+            if actor.set.work(&key).map(|known| known.version) == facts.as_ref().map(|f| f.version)
+            {
+                return; // it has been told meanwhile
+            }
+            warn!(
+                replica_set = %actor.id, cluster = key.cluster, work = key.name,
+                "a work is not as its events told"
+            );
+            metrics::counter!(DIFFERENCES).increment(1);
+            actor.work_changed(key, facts);
+            actor.status_writes.due = true;
+            actor.pump(ctx);
+        }));
+    }
+}
+
+async fn list(works: Api<WorkView>, selector: String) -> kube::Result<Vec<ObjectMeta>> {
+    let mut all = Vec::new();
+    let mut params = ListParams::default().labels(&selector).limit(PAGE);
+    loop {
+        let page = works.list_metadata(&params).await?;
+        let meta = |item: PartialObjectMeta<WorkView>| item.metadata;
+        all.extend(page.items.into_iter().map(meta));
+        match page.metadata.continue_ {
+            Some(token) if !token.is_empty() => params = params.continue_token(&token),
+            _ => return Ok(all),
+        }
+    }
+}
