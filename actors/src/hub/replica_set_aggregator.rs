@@ -80,6 +80,16 @@ enum FinalizerStep {
     InFlight,
 }
 
+/// Whether works are being listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Listing {
+    Not,
+    /// The list with which this life begins is still to come.
+    First,
+    /// To compare with what is known.
+    Sweep,
+}
+
 /// What an aggregator publishes.
 #[derive(Debug, Serialize)]
 struct State<'a> {
@@ -105,10 +115,8 @@ pub struct ReplicaSetAggregator {
     view: Option<Arc<SetView>>,
     /// The router has told everything.
     told: bool,
-    /// The own list of works is still to come.
-    listing: bool,
-    /// A list of works to compare with is under way.
-    sweeping: bool,
+    /// A list of works that is under way.
+    listing: Listing,
     /// Works told or written in this life: newer than anything a list under way will say.
     fresher_than_list: HashSet<WorkKey>,
     in_flight: HashSet<WorkKey>,
@@ -154,8 +162,11 @@ impl ReplicaSetAggregator {
             reducer: WorkReducer::default(),
             view: None,
             told: false,
-            listing: list_works,
-            sweeping: false,
+            listing: if list_works {
+                Listing::First
+            } else {
+                Listing::Not
+            },
             fresher_than_list: HashSet::new(),
             in_flight: HashSet::new(),
             failing: BTreeMap::new(),
@@ -170,7 +181,10 @@ impl ReplicaSetAggregator {
     }
 
     const fn complete(&self) -> bool {
-        self.told && !self.listing && self.view.is_some() && !self.stopping
+        self.told
+            && !matches!(self.listing, Listing::First)
+            && self.view.is_some()
+            && !self.stopping
     }
 
     fn deleting(&self) -> bool {
@@ -228,7 +242,7 @@ impl ReplicaSetAggregator {
 
     fn work_changed(&mut self, key: WorkKey, facts: Option<muster_core::replicaset::WorkFacts>) {
         self.set.tick(Timestamp::now());
-        if self.listing || self.sweeping {
+        if self.listing != Listing::Not {
             self.fresher_than_list.insert(key.clone());
         }
         let Some(facts) = facts else {
@@ -540,7 +554,7 @@ impl ReplicaSetAggregator {
                             actor.set.set_work(key, facts);
                         }
                     }
-                    actor.listing = false;
+                    actor.listing = Listing::Not;
                     actor.fresher_than_list.clear();
                     actor.status_writes.due = true;
                     actor.pump(ctx);
@@ -592,7 +606,7 @@ impl Actor for ReplicaSetAggregator {
             actor.self_check();
             actor.sweep(ctx);
         });
-        if self.listing {
+        if self.listing == Listing::First {
             self.list_works(ctx);
         }
     }

@@ -85,10 +85,10 @@ impl ReplicaSetAggregator {
         if self.failing.len() > NAMED_FAILURES {
             trouble.push(format!("and {} more", self.failing.len() - NAMED_FAILURES));
         }
-        if self.deleting() {
-            if let Some(waits) = self.set.deletion_waits_for() {
-                trouble.insert(0, waits);
-            }
+        if self.deleting()
+            && let Some(waits) = self.set.deletion_waits_for()
+        {
+            trouble.insert(0, waits);
         }
         if !trouble.is_empty() {
             draft.message = format!("{}; {}", draft.message, trouble.join(", "));

@@ -16,7 +16,7 @@ use tracing::{debug, warn};
 
 use super::super::views::{ObjectName, OwnedWork, WorkView, version_of};
 use super::super::work_writes::WriteError;
-use super::ReplicaSetAggregator;
+use super::{Listing, ReplicaSetAggregator};
 
 /// Counts what sweeps found.
 pub(super) const DIFFERENCES: &str = "muster_mwrs_sweep_differences_total";
@@ -27,10 +27,10 @@ const PAGE: u32 = 500;
 impl ReplicaSetAggregator {
     /// Lists what there is of the works, and compares.
     pub(super) fn sweep(&mut self, ctx: &mut Context<Self>) {
-        if !self.complete() || self.sweeping {
+        if !self.complete() || self.listing != Listing::Not {
             return;
         }
-        self.sweeping = true;
+        self.listing = Listing::Sweep;
         self.fresher_than_list.clear();
         let owner = owner_label(&self.id.namespace, &self.id.name);
         let label = names::MANIFEST_WORK_REPLICA_SET_CONTROLLER_NAME_LABEL_KEY;
@@ -44,7 +44,7 @@ impl ReplicaSetAggregator {
                 // The next one is not far.
                 Err(error) => debug!(replica_set = %actor.id, error = error.text(), "not swept"),
             }
-            actor.sweeping = false;
+            actor.listing = Listing::Not;
             actor.fresher_than_list.clear();
         }));
     }
