@@ -40,6 +40,7 @@ mod stories {
     pub(crate) mod events;
     pub(crate) mod kubectl;
     pub(crate) mod parts;
+    pub(crate) mod progressive;
     pub(crate) mod reload;
     pub(crate) mod rollout;
     pub(crate) mod strategies;
@@ -57,6 +58,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::events::stories(),
         stories::kubectl::stories(),
         stories::parts::stories(),
+        stories::progressive::stories(),
         stories::reload::stories(),
         stories::rollout::stories(),
         stories::strategies::stories(),

@@ -34,7 +34,7 @@ pub(crate) fn stories() -> Vec<Story> {
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A hub of the story's own, with a cluster of the backend and a simulated one, in one process.
-struct Fleet {
+pub(super) struct Fleet {
     muster: Muster,
     kubectl: PathBuf,
     /// Access to the hub for kubectl.
@@ -65,7 +65,7 @@ impl Fleet {
     }
 
     /// With the hub that the backend of the story has: muster's own, or a Kubernetes API server.
-    async fn on(world: &World, clusters: &str) -> Result<Self> {
+    pub(super) async fn on(world: &World, clusters: &str) -> Result<Self> {
         let kubectl = world.kubectl()?;
         if world.backend() == Backend::Embedded {
             return Self::start(kubectl, EMBEDDED, clusters).await;
@@ -84,11 +84,11 @@ impl Fleet {
         })
     }
 
-    async fn kubectl(&self, args: &[&str]) -> Result<String> {
+    pub(super) async fn kubectl(&self, args: &[&str]) -> Result<String> {
         kubectl_at(&self.kubectl, &self.hub, args, "").await?.ok()
     }
 
-    async fn create(&self, object: &Value) -> Result<()> {
+    pub(super) async fn create(&self, object: &Value) -> Result<()> {
         kubectl_at(
             &self.kubectl,
             &self.hub,
@@ -100,7 +100,7 @@ impl Fleet {
         Ok(())
     }
 
-    async fn get(&self, args: &[&str]) -> Result<Value> {
+    pub(super) async fn get(&self, args: &[&str]) -> Result<Value> {
         let args = [&["get", "-o", "json"], args].concat();
         Ok(serde_json::from_str(&self.kubectl(&args).await?)?)
     }
@@ -116,14 +116,14 @@ impl Fleet {
 
 const EMBEDDED: &str = "listen = \"HUB\"\ndata_dir = \"DATA\"";
 
-fn placement() -> Value {
+pub(super) fn placement() -> Value {
     json!({
         "apiVersion": "cluster.open-cluster-management.io/v1beta1", "kind": "Placement",
         "metadata": {"namespace": "default", "name": "all"}, "spec": {}})
 }
 
 /// A set of `manifests` with feedback of the Deployment `web`, where there is one.
-fn set(manifests: &Value) -> Value {
+pub(super) fn set(manifests: &Value) -> Value {
     json!({
         "apiVersion": "work.open-cluster-management.io/v1alpha1", "kind": "ManifestWorkReplicaSet",
         "metadata": {"namespace": "default", "name": "web"},
@@ -152,7 +152,7 @@ fn deployment(replicas: u32) -> Value {
                 "spec": {"containers": [{"name": "web", "image": "example/web:1"}]}}}})
 }
 
-fn config_map(name: &str) -> Value {
+pub(super) fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"namespace": "default", "name": name}, "data": {"a": "b"}})
 }

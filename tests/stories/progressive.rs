@@ -1,0 +1,251 @@
+//! Rollouts under a strategy, by the program itself and as kubectl shows them.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use super::rollout::{Fleet, config_map, placement, set};
+use crate::support::{Story, World, eventually};
+
+pub(crate) fn stories() -> Vec<Story> {
+    on_each_backend![
+        two_clusters_go_through_the_steps_of_the_design,
+        a_paused_set_and_a_paused_cluster_get_nothing,
+        a_strategy_that_does_not_read_is_told_in_one_line,
+    ]
+}
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Beside the cluster of each fleet, `simulated`.
+const ANOTHER: &str = "[[clusters]]\nname = \"west\"\nsimulated = true";
+
+fn progressive(body: &Value) -> Value {
+    let mut set = set(&json!([config_map("app")]));
+    set["spec"]["placementRefs"] = json!([{"name": "all",
+        "rolloutStrategy": {"type": "Progressive", "progressive": body}}]);
+    set
+}
+
+impl Fleet {
+    /// Conditions of the set as `TYPE=STATUS REASON MESSAGE`, in their order.
+    async fn conditions(&self) -> Result<Vec<String>> {
+        let set = self.get(&["mwrs", "web"]).await?;
+        let all = set["status"]["conditions"].as_array().cloned();
+        let text = |condition: &Value, field: &str| -> String {
+            condition[field].as_str().unwrap_or_default().to_owned()
+        };
+        let line = |condition: Value| {
+            let [kind, status, reason, message] =
+                ["type", "status", "reason", "message"].map(|field| text(&condition, field));
+            format!("{kind}={status} {reason} {message}")
+                .trim_end()
+                .to_owned()
+        };
+        Ok(all.unwrap_or_default().into_iter().map(line).collect())
+    }
+
+    /// Waits until the conditions are these.
+    async fn conditions_are(&self, expected: [&str; 5]) -> Result<()> {
+        eventually(LIMIT, "the conditions of a step", || async {
+            let seen = self.conditions().await?;
+            ensure!(seen == expected, "{seen:#?}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// What `kubectl get mwrs` prints, with one space between columns.
+    async fn table(&self, more: &[&str]) -> Result<Vec<String>> {
+        let table = self.kubectl(&[&["get", "mwrs"], more].concat()).await?;
+        let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        Ok(table.lines().map(line).collect())
+    }
+
+    /// Data of the map in the template of each cluster's work.
+    async fn data(&self, cluster: &str) -> Result<Option<Value>> {
+        let works = self.get(&["manifestworks", "-n", cluster]).await?;
+        let manifest = &works["items"][0]["spec"]["workload"]["manifests"][0];
+        Ok((!manifest.is_null()).then(|| manifest["data"].clone()))
+    }
+
+    async fn change(&self, value: &str) -> Result<()> {
+        let path = "/spec/manifestWorkTemplate/workload/manifests/0/data";
+        let patch = json!([{"op": "replace", "path": path, "value": {"a": value}}]);
+        self.kubectl(&[
+            "patch",
+            "mwrs",
+            "web",
+            "--type=json",
+            "-p",
+            &patch.to_string(),
+        ])
+        .await?;
+        Ok(())
+    }
+}
+
+async fn two_clusters_go_through_the_steps_of_the_design(world: World) -> Result<()> {
+    let fleet = Fleet::on(&world, ANOTHER).await?;
+    fleet.create(&placement()).await?;
+    let body = json!({"maxConcurrency": 1, "minSuccessTime": "3s"});
+    fleet.create(&progressive(&body)).await?;
+    // The first is there, and has to stay so for a while.
+    fleet
+        .conditions_are([
+            "PlacementVerified=True AsExpected",
+            "PlacementRolledOut=False Progressing",
+            "ManifestworkApplied=True AsExpected",
+            "Progressing=True Paused Rollout is paused to wait for progressive rules",
+            "Ready=False NotAllClustersAvailable ManifestWorks available in 1/2 clusters",
+        ])
+        .await?;
+    let table = fleet.table(&[]).await?;
+    let expected = [
+        "NAME PLACEMENT FOUND MANIFESTWORKS APPLIED STATUS READY",
+        "web AsExpected True AsExpected True Progressing ManifestWorks available in 1/2 clusters",
+    ];
+    ensure!(table == expected, "{table:#?}");
+    ensure!(fleet.data("west").await?.is_none(), "too soon");
+    // Nothing happens, and yet the second has its turn.
+    fleet
+        .conditions_are([
+            "PlacementVerified=True AsExpected",
+            "PlacementRolledOut=True Complete",
+            "ManifestworkApplied=True AsExpected",
+            "Progressing=False AllClustersReady 2 of 2 clusters reporting Completed state",
+            "Ready=True AllClustersAvailable ManifestWorks available in 2/2 clusters",
+        ])
+        .await?;
+    let table = fleet.table(&["-o", "wide"]).await?;
+    let (line, age) = table[1].rsplit_once(' ').unwrap_or_default();
+    ensure!(
+        table[0]
+            == "NAME PLACEMENT FOUND MANIFESTWORKS APPLIED STATUS READY TOTAL AVAILABLE \
+                PROGRESSING DEGRADED AGE"
+            && line
+                == "web AsExpected True AsExpected True Ready ManifestWorks available in 2/2 \
+                    clusters 2 2 0 0"
+            && age.ends_with('s'),
+        "{table:#?}"
+    );
+    let set = fleet.get(&["mwrs", "web"]).await?;
+    let generation = &set["metadata"]["generation"];
+    let conditions = set["status"]["conditions"].as_array().cloned();
+    for condition in conditions.unwrap_or_default() {
+        ensure!(
+            condition["observedGeneration"] == *generation,
+            "{condition}"
+        );
+    }
+    let summary = json!({"total": 2, "progressing": 0, "available": 2, "degraded": 0,
+        "applied": 2, "desiredTotal": 2, "updated": 2});
+    ensure!(set["status"]["summary"] == summary, "{}", set["status"]);
+
+    // A change goes the same way: while the first has it, the second keeps what it had.
+    fleet.change("c").await?;
+    let has = async |cluster: &str, value: &str| {
+        eventually(LIMIT, "a change", || async {
+            let data = fleet.data(cluster).await?;
+            ensure!(data == Some(json!({"a": value})), "{data:?}");
+            Ok(())
+        })
+        .await
+    };
+    has("simulated", "c").await?;
+    has("west", "b").await?;
+    has("west", "c").await?;
+    fleet
+        .kubectl(&["wait", "mwrs/web", "--for=condition=Ready", "--timeout=60s"])
+        .await?;
+    fleet
+        .kubectl(&["delete", "mwrs", "web", "--timeout=60s"])
+        .await?;
+    Ok(())
+}
+
+async fn a_paused_set_and_a_paused_cluster_get_nothing(world: World) -> Result<()> {
+    let fleet = Fleet::on(&world, ANOTHER).await?;
+    fleet.create(&placement()).await?;
+    fleet.create(&progressive(&json!({}))).await?;
+    let ready = ["wait", "mwrs/web", "--for=condition=Ready", "--timeout=60s"];
+    fleet.kubectl(&ready).await?;
+    let line = async |expected: &str| {
+        eventually(LIMIT, "a line of the table", || async {
+            let table = fleet.table(&[]).await?;
+            ensure!(
+                table.get(1).is_some_and(|line| line == expected),
+                "{table:#?}"
+            );
+            Ok(())
+        })
+        .await
+    };
+    fleet
+        .kubectl(&["annotate", "mwrs", "web", "muster.dev/paused=true"])
+        .await?;
+    fleet.change("c").await?;
+    line(
+        "web AsExpected True Processing False Progressing ManifestWorks available in 0/2 clusters; \
+         paused by annotation muster.dev/paused",
+    )
+    .await?;
+    ensure!(
+        fleet.data("west").await? == Some(json!({"a": "b"})),
+        "written"
+    );
+    // On with all clusters but one.
+    fleet
+        .kubectl(&[
+            "annotate",
+            "managedcluster",
+            "west",
+            "muster.dev/paused=true",
+        ])
+        .await?;
+    fleet
+        .kubectl(&["annotate", "mwrs", "web", "muster.dev/paused-"])
+        .await?;
+    line(
+        "web AsExpected True Processing False Progressing ManifestWorks available in 1/2 clusters; \
+         paused in 1 clusters, first west",
+    )
+    .await?;
+    ensure!(
+        fleet.data("west").await? == Some(json!({"a": "b"})),
+        "written"
+    );
+    fleet
+        .kubectl(&["annotate", "managedcluster", "west", "muster.dev/paused-"])
+        .await?;
+    line("web AsExpected True AsExpected True Ready ManifestWorks available in 2/2 clusters").await
+}
+
+async fn a_strategy_that_does_not_read_is_told_in_one_line(world: World) -> Result<()> {
+    let fleet = Fleet::on(&world, "").await?;
+    fleet.create(&placement()).await?;
+    fleet
+        .create(&progressive(&json!({"progressDeadline": "10|"})))
+        .await?;
+    eventually(LIMIT, "the line to say so", || async {
+        let table = fleet.table(&["--no-headers"]).await?;
+        ensure!(
+            table
+                == [
+                    "web NotAsExpected False NotAsExpected False Progressing ManifestWorks \
+                     available in 0/1 clusters; placement all: \
+                     rolloutStrategy.progressive.progressDeadline: time: unknown unit \"|\" in \
+                     duration \"10|\""
+                ],
+            "{table:#?}"
+        );
+        Ok(())
+    })
+    .await?;
+    ensure!(
+        fleet.data("simulated").await?.is_none(),
+        "a work was written"
+    );
+    Ok(())
+}
