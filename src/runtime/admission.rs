@@ -1,14 +1,16 @@
 //! What the embedded hub refuses at the door, as OCM's webhook does.
 
 use muster_api::constants as names;
+use muster_api::rollout::RolloutStrategy;
 use muster_api::work::{Manifest, ManifestWorkExecutor};
 use muster_apiserver::{Admission, AdmissionRequest, Operation};
 use muster_core::execute_as::{Requester, executor_check};
 use muster_core::manifest::{DEFAULT_MANIFEST_LIMIT_BYTES, validate_manifests};
+use muster_core::rollout::Strategy;
 use serde_json::Value;
 
-/// Checks the manifests of ManifestWorks, and of the templates of replica sets, where upstream
-/// ships no webhook and lets the error show up in every cluster; and whether the user may name
+/// Checks the manifests of ManifestWorks, and the templates and strategies of replica sets, where
+/// upstream ships no webhook and lets the error show up in every cluster or nowhere; and whether the user may name
 /// the executor of a ManifestWork.
 #[derive(Debug)]
 pub(super) struct WorkAdmission;
@@ -28,6 +30,9 @@ impl Admission for WorkAdmission {
             _ => return Ok(()),
         };
         check_manifests(request, path)?;
+        if request.resource == "manifestworkreplicasets" {
+            check_strategies(request)?;
+        }
         if request.resource == "manifestworks" {
             check_executor(request)?;
         }
@@ -52,6 +57,26 @@ fn check_manifests(request: &AdmissionRequest<'_>, path: &str) -> Result<(), Str
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| error.to_string())?;
     validate_manifests(&manifests, DEFAULT_MANIFEST_LIMIT_BYTES).map_err(|error| error.to_string())
+}
+
+/// A strategy that does not read would let the whole set wait.
+fn check_strategies(request: &AdmissionRequest<'_>) -> Result<(), String> {
+    const PATH: &str = "/spec/placementRefs";
+    let refs = request.object.pointer(PATH);
+    // See above: what is there already has to be deletable.
+    if request.old.is_some_and(|old| old.pointer(PATH) == refs) {
+        return Ok(());
+    }
+    let refs = refs.and_then(Value::as_array).map(Vec::as_slice);
+    for (index, reference) in refs.unwrap_or_default().iter().enumerate() {
+        let strategy = reference.get("rolloutStrategy").cloned();
+        let path = format!("spec.placementRefs[{index}].rolloutStrategy");
+        let strategy: Option<RolloutStrategy> =
+            serde_json::from_value(strategy.unwrap_or(Value::Null))
+                .map_err(|error| format!("{path}: {error}"))?;
+        Strategy::read(&strategy.unwrap_or_default()).map_err(|error| format!("{path}.{error}"))?;
+    }
+    Ok(())
 }
 
 /// Asks whether the user may have a work applied as its executor.
@@ -141,6 +166,29 @@ mod tests {
             user,
             authorizer,
         })
+    }
+
+    #[test]
+    fn a_strategy_has_to_read_when_it_is_new() {
+        let set = |strategy: Value| {
+            let manifests = json!([config_map("cm")]);
+            json!({"spec": {"manifestWorkTemplate": work(&manifests)["spec"], "placementRefs": [
+                {"name": "a"}, {"name": "b", "rolloutStrategy": strategy}]}})
+        };
+        let admit = |new: &Value, old: Option<&Value>| admit("manifestworkreplicasets", new, old);
+        let good = set(json!({"type": "Progressive", "progressive": {"maxConcurrency": "50%"}}));
+        assert_eq!(admit(&good, None), Ok(()));
+        let bad = set(json!({"type": "Progressive", "progressive": {"maxConcurrency": "5"}}));
+        let why = "spec.placementRefs[1].rolloutStrategy.progressive.maxConcurrency: '5' is an \
+                   invalid maximum threshold value: string is not a percentage";
+        assert_eq!(admit(&bad, None), Err(why.to_owned()));
+        assert_eq!(admit(&bad, Some(&good)), Err(why.to_owned()));
+        assert_eq!(admit(&bad, Some(&bad)), Ok(()), "it has to be deletable");
+        let wrong = admit(&set(json!({"type": 5})), None).unwrap_err();
+        assert!(
+            wrong.starts_with("spec.placementRefs[1].rolloutStrategy: "),
+            "{wrong}"
+        );
     }
 
     fn work(manifests: &Value) -> Value {
