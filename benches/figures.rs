@@ -13,6 +13,7 @@ mod idle_agent;
 mod irrelevant_changes;
 mod mailbox;
 mod real_agent;
+mod rollout;
 mod status_event;
 mod status_latency;
 mod support;
@@ -44,6 +45,7 @@ fn main() -> Result<()> {
         Some("irrelevant_changes") => irrelevant_changes::run(),
         Some("mailbox") => mailbox::run(),
         Some("real_agent") => real_agent::run(),
+        Some("rollout") => rollout::run(),
         Some("status_event") => {
             status_event::run();
             Ok(())

@@ -13,6 +13,7 @@ use muster_actors::supervision::{Health, Io, Registry};
 use muster_api::placement::Placement;
 use muster_api::replicaset::{AggregatedValue, ManifestWorkReplicaSet};
 use muster_api::work::ManifestWork;
+use muster_apiserver::ApiServer;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::Instant;
@@ -26,6 +27,8 @@ pub const SET: &str = "web";
 /// Actors and API of a hub.
 pub struct Hub {
     /// Its API.
+    pub api: ApiServer,
+    /// A client of it.
     pub client: Client,
     /// What its actors work with.
     pub deps: HubDeps,
@@ -40,7 +43,8 @@ pub fn cluster(index: usize) -> String {
 impl Hub {
     /// Starts a hub that knows `clusters` clusters.
     pub async fn start(clusters: usize) -> Result<Self> {
-        let client = hub_api().await?.client();
+        let api = hub_api().await?;
+        let client = api.client();
         for index in 0..clusters {
             register_cluster(&client, &cluster(index), &[].into()).await?;
         }
@@ -57,6 +61,7 @@ impl Hub {
             ReplicaSets::start(deps.clone()),
         );
         Ok(Self {
+            api,
             client,
             deps,
             _actors: actors,
@@ -84,6 +89,11 @@ impl Hub {
 
 /// Creates the replica set, and the placement that it refers to.
 pub async fn create_set(client: &Client, template: &Value) -> Result<()> {
+    create_set_by(client, template, &json!({"type": "All"})).await
+}
+
+/// The same, by a rollout strategy.
+pub async fn create_set_by(client: &Client, template: &Value, strategy: &Value) -> Result<()> {
     let placement = json!({
         "apiVersion": "cluster.open-cluster-management.io/v1beta1", "kind": "Placement",
         "metadata": {"namespace": "default", "name": "all"}, "spec": {}});
@@ -94,7 +104,8 @@ pub async fn create_set(client: &Client, template: &Value) -> Result<()> {
     let set = json!({
         "apiVersion": "work.open-cluster-management.io/v1alpha1", "kind": "ManifestWorkReplicaSet",
         "metadata": {"namespace": "default", "name": SET},
-        "spec": {"placementRefs": [{"name": "all"}], "manifestWorkTemplate": template}});
+        "spec": {"placementRefs": [{"name": "all", "rolloutStrategy": strategy}],
+            "manifestWorkTemplate": template}});
     let sets: Api<ManifestWorkReplicaSet> = Api::namespaced(client.clone(), "default");
     sets.create(&PostParams::default(), &serde_json::from_value(set)?)
         .await?;
