@@ -30,6 +30,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use muster_actors::hub::{HubDeps, HubSettings, PlacementResolver, ReplicaSets, register_cluster};
 use muster_actors::supervision::{Health, Io, Registry, stop};
+use muster_api::cluster::ManagedCluster;
 use muster_api::placement::{Placement, PlacementDecision};
 use muster_api::replicaset::{
     ManifestWorkReplicaSet, ManifestWorkReplicaSetStatus, ReplicaSetPhase,
@@ -45,6 +46,7 @@ struct Hub {
     client: Client,
     registry: Registry,
     health: Health,
+    deps: HubDeps,
     sets: Addr<ReplicaSets>,
     resolver: Addr<PlacementResolver>,
 }
@@ -84,8 +86,9 @@ impl Hub {
             settings,
         };
         let resolver = PlacementResolver::start(deps.clone());
-        let sets = ReplicaSets::start(deps);
+        let sets = ReplicaSets::start(deps.clone());
         Self {
+            deps,
             api,
             client,
             registry,
@@ -327,6 +330,42 @@ async fn a_cluster_that_leaves_loses_its_work() {
         }
     })
     .await;
+    hub.stop().await;
+}
+
+/// C074: a cluster vanishes with all it has while the hub is away.
+#[actix::test]
+async fn a_cluster_that_vanished_meanwhile_does_not_count() {
+    let mut hub = Hub::start(3).await;
+    hub.place("all", json!({})).await;
+    hub.create_set("web", &["all"], json!({})).await;
+    let counts = async |hub: &Hub, total: i64| {
+        eventually("the summary counts them", || async {
+            let summary = hub.status("web").await.summary;
+            if (summary.total, summary.desired_total) == (total, total) {
+                Ok(())
+            } else {
+                Err(summary)
+            }
+        })
+        .await;
+    };
+    hub.works_are_in(&["c1", "c2", "c3"]).await;
+    counts(&hub, 3).await;
+    assert!(stop(&hub.sets, Duration::from_secs(10)).await);
+    let clusters: Api<ManagedCluster> = Api::all(hub.client.clone());
+    clusters
+        .delete("c2", &DeleteParams::default())
+        .await
+        .unwrap();
+    hub.works("c2")
+        .delete_collection(&DeleteParams::default(), &ListParams::default())
+        .await
+        .unwrap();
+    hub.works_are_in(&["c1", "c3"]).await;
+    hub.sets = ReplicaSets::start(hub.deps.clone());
+    counts(&hub, 2).await;
+    hub.works_are_in(&["c1", "c3"]).await;
     hub.stop().await;
 }
 

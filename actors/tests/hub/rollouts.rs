@@ -1,7 +1,5 @@
 //! Rollouts under a strategy, from the API of the hub and back.
 
-use muster_api::cluster::ManagedCluster;
-
 use super::*;
 
 impl Hub {

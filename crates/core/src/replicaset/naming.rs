@@ -77,6 +77,7 @@ pub fn placement_label(placement: &str) -> String {
 mod tests {
     use super::*;
 
+    /// C065, K07.
     #[test]
     fn a_label_of_63_characters_stays_and_one_of_64_is_hashed() {
         let name = "n".repeat(63 - "ns.".len());

@@ -91,7 +91,8 @@ impl Scene {
     }
 }
 
-/// The four steps of the example in the design "Progressing and Ready conditions", with its soak.
+/// The four steps of the example in the design "Progressing and Ready conditions", with its soak;
+/// C069 and C070.
 #[test]
 fn the_steps_of_the_design_value_for_value() {
     let strategy = progressive(&json!({"maxConcurrency": 1, "minSuccessTime": "1m"}));
@@ -480,4 +481,140 @@ fn a_group_index_that_does_not_read_stops_only_who_goes_by_groups() {
     let why = "placement p: PlacementDecision p-decision-x: label \
                cluster.open-cluster-management.io/decision-group-index: incorrect group index \"x\"";
     assert!(scene.message().ends_with(why), "{}", scene.message());
+}
+
+/// C054: what was said of an earlier generation decides nothing.
+#[test]
+fn conditions_of_an_earlier_generation_are_no_success() {
+    let strategy = progressive(&json!({"maxConcurrency": 1}));
+    // Observed generations of Applied, Progressing and Degraded; the work has generation 2.
+    for (applied, progressing, degraded, next) in [
+        (1, 2, None, false),
+        (2, 1, None, false),
+        (2, 2, Some(1), false),
+        (2, 2, None, true),
+        (2, 2, Some(2), true),
+    ] {
+        let mut scene = Scene::new(&strategy, selects(&["c1", "c2"]));
+        assert_eq!(scene.actions(), ["create c1"]);
+        let mut facts = work(V1, "Ap");
+        facts.generation = 2;
+        let conditions = &mut facts.conditions;
+        let set = |condition: &mut Option<crate::rollout::ConditionFacts>, observed| {
+            condition.as_mut().unwrap().observed_generation = Some(observed);
+        };
+        set(&mut conditions.applied, applied);
+        set(&mut conditions.progressing, progressing);
+        conditions.degraded = degraded.map(|observed| crate::rollout::ConditionFacts {
+            status: crate::rollout::Truth::False,
+            observed_generation: Some(observed),
+            transition: Timestamp::UNIX_EPOCH,
+        });
+        scene.set.set_work(key("c1"), facts);
+        let begun = scene.actions() == ["create c2"];
+        assert_eq!(begun, next, "{applied} {progressing} {degraded:?}");
+    }
+}
+
+/// C057 and C060: the error shows, and no cluster is touched.
+#[test]
+fn numbers_and_deadlines_are_read_as_documented() {
+    let begins = |concurrency: serde_json::Value, clusters: usize| -> Result<usize, String> {
+        let body = json!({"type": "Progressive", "progressive": {"maxConcurrency": concurrency}});
+        let strategy: RolloutStrategy = serde_json::from_value(body).map_err(|e| e.to_string())?;
+        let strategy = Strategy::read(&strategy).map_err(|error| error.to_string())?;
+        let names: Vec<String> = (0..clusters).map(|n| format!("c{n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        Ok(Scene::new(&strategy, selects(&names)).actions().len())
+    };
+    for (concurrency, clusters, expected) in [
+        (json!("5%"), 10, 1),
+        (json!("33%"), 10, 4),
+        (json!("1%"), 5, 1),
+        (json!("50.5%"), 10, 6),
+        (json!("100%"), 5, 5),
+        (json!("25%"), 0, 0),
+        (json!(3), 10, 3),
+    ] {
+        assert_eq!(
+            begins(concurrency.clone(), clusters),
+            Ok(expected),
+            "{concurrency}"
+        );
+    }
+    for text in ["3", "abc"] {
+        let error = begins(json!(text), 10).unwrap_err();
+        let why = format!(
+            "progressive.maxConcurrency: '{text}' is an invalid maximum threshold value: string is \
+             not a percentage"
+        );
+        assert_eq!(error, why);
+    }
+    // Seconds until a cluster that is on its way has timed out; none: never.
+    let deadline = |text: &str| -> Result<Option<i64>, String> {
+        let body = json!({"type": "All", "all": {"progressDeadline": text}});
+        let strategy: RolloutStrategy = serde_json::from_value(body).map_err(|e| e.to_string())?;
+        let strategy = Strategy::read(&strategy).map_err(|error| error.to_string())?;
+        let mut scene = Scene::new(&strategy, selects(&["c1"]));
+        scene.actions();
+        scene.says("c1", V1, "AP");
+        let wake = scene.set.wake_at();
+        let timed_out = scene.set.tally().timed_out == 1;
+        let left = wake.map(|at| at.duration_since(scene.now).as_secs());
+        Ok(if timed_out { Some(0) } else { left })
+    };
+    for (text, expected) in [
+        ("None", None),
+        ("", None),
+        ("0s", Some(0)),
+        ("90m30s", Some(5_430)),
+    ] {
+        assert_eq!(deadline(text), Ok(expected), "{text:?}");
+    }
+    for text in ["1d", "5", "-5m", "none", "5mx"] {
+        let error = deadline(text).unwrap_err();
+        assert!(error.starts_with("all.progressDeadline: "), "{error}");
+    }
+}
+
+/// C063: however often it looks before it has seen what it wrote.
+#[test]
+fn a_stale_view_of_works_makes_no_second_work() {
+    let mut scene = Scene::new(&Strategy::default(), selects(&["c1", "c2"]));
+    let mut names = BTreeSet::new();
+    for _ in 0..3 {
+        for action in scene.set.take_actions(9) {
+            assert!(matches!(action, WorkAction::Create { .. }), "{action:?}");
+            names.insert(action.key().clone());
+        }
+        for cluster in ["c1", "c2"] {
+            scene.set.retry(&key(cluster));
+        }
+    }
+    assert_eq!(names, BTreeSet::from([key("c1"), key("c2")]));
+}
+
+/// K09: a changed template begins again with the first group.
+#[test]
+fn a_changed_template_begins_with_the_first_group() {
+    let strategy = per_group(&json!({}));
+    let groups = in_groups(&[("", "0", &["a1", "a2", "a3"]), ("", "1", &["b1", "b2"])]);
+    let mut scene = Scene::new(&strategy, groups);
+    for cluster in ["a1", "a2", "a3", "b1", "b2"] {
+        scene.says(cluster, V1, "AV");
+    }
+    assert_eq!(scene.set.status().phase, Some(ReplicaSetPhase::Ready));
+    scene.set.set_template(template(2, V2, &[("p", &strategy)]));
+    assert_eq!(scene.actions(), ["patch a1", "patch a2", "patch a3"]);
+    for cluster in ["a1", "a2", "a3"] {
+        scene.says(cluster, V2, "A");
+    }
+    // Differs from upstream, whose total drops to 3 here.
+    let summary = scene.set.status().summary;
+    assert_eq!((summary.total, summary.updated), (5, 3));
+    assert!(scene.actions().is_empty());
+    for cluster in ["a1", "a2", "a3"] {
+        scene.says(cluster, V2, "AV");
+    }
+    assert_eq!(scene.actions(), ["patch b1", "patch b2"]);
 }

@@ -319,6 +319,7 @@ fn conditions_follow_the_rollout_of_two_clusters() {
     assert_eq!(set.status().phase, Some(ReplicaSetPhase::Failed));
 }
 
+/// C071.
 #[test]
 fn no_cluster_and_no_placement_are_told_plainly_and_never_read_as_success() {
     let mut set = set(&[]);
@@ -389,6 +390,7 @@ fn works_stay_and_count_while_their_placement_is_missing() {
     assert_eq!(set.status(), set.recount());
 }
 
+/// C078.
 #[test]
 fn clusters_on_an_old_template_are_not_available_for_the_new_one() {
     let mut set = set(&["c1", "c2", "c3"]);
@@ -407,6 +409,7 @@ fn clusters_on_an_old_template_are_not_available_for_the_new_one() {
     );
 }
 
+/// C076.
 #[test]
 fn a_change_of_applied_alone_reaches_the_summary() {
     let mut set = set(&["c1"]);
