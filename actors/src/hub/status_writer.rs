@@ -7,6 +7,7 @@ use muster_api::replicaset::{
     AggregatedValue, ManifestWorkReplicaSetStatus, ManifestWorkReplicaSetSummary, PlacementSummary,
     ResourceFeedback, ValueCount,
 };
+use muster_core::conditions::fitting;
 use muster_core::replicaset::{ResourceSum, StatusDraft, SummaryDraft, ValueSum};
 
 fn summary(draft: SummaryDraft) -> ManifestWorkReplicaSetSummary {
@@ -70,7 +71,7 @@ pub(super) fn status(
             type_: condition.kind.to_owned(),
             status: status.to_owned(),
             reason: condition.reason.to_owned(),
-            message: condition.message,
+            message: fitting(condition.message),
             observed_generation: Some(draft.generation),
             last_transition_time: since,
         };
@@ -89,7 +90,7 @@ pub(super) fn status(
         summary: summary(draft.summary),
         placements_summary: draft.placements.into_iter().map(placement).collect(),
         phase: draft.phase,
-        message: draft.message,
+        message: fitting(draft.message),
         feedback: draft.feedback.into_iter().map(feedback).collect(),
     }
 }
@@ -109,6 +110,7 @@ pub(super) fn patch(status: &ManifestWorkReplicaSetStatus) -> serde_json::Value 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use muster_core::conditions::fitting;
     use muster_core::replicaset::ConditionDraft;
 
     fn draft(status: bool, message: &str) -> StatusDraft {
@@ -170,6 +172,20 @@ mod tests {
         );
         let again = status(draft(true, ""), &before, at(99));
         assert_eq!(again, before);
+    }
+
+    /// The API server would refuse the whole status for one message that is too long.
+    #[test]
+    fn messages_are_cut_to_what_the_schema_takes() {
+        let long = "x".repeat(40_000);
+        let written = status(
+            draft(false, &long),
+            &ManifestWorkReplicaSetStatus::default(),
+            at(1),
+        );
+        for message in [&written.message, &written.conditions[0].message] {
+            assert_eq!(message.chars().count(), 32_768);
+        }
     }
 
     #[test]

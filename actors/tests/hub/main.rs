@@ -88,11 +88,11 @@ impl Hub {
         let resolver = PlacementResolver::start(deps.clone());
         let sets = ReplicaSets::start(deps.clone());
         Self {
-            deps,
             api,
             client,
             registry,
             health,
+            deps,
             sets,
             resolver,
         }

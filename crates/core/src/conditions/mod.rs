@@ -42,6 +42,19 @@ impl From<bool> for Status {
     }
 }
 
+/// A message cut to what the schema of conditions takes, 32,768 characters.
+pub fn fitting(mut message: String) -> String {
+    // Bytes first: counting characters of a short text would be for nothing.
+    if message.len() > MAX_MESSAGE_CHARS
+        && let Some((end, _)) = message.char_indices().nth(MAX_MESSAGE_CHARS - 1)
+        && message[end..].chars().nth(1).is_some()
+    {
+        message.truncate(end);
+        message.push('…');
+    }
+    message
+}
+
 /// Builds a condition that has changed now. A message that is too long for the schema is cut.
 pub fn new(
     type_: &str,
@@ -51,20 +64,11 @@ pub fn new(
     observed_generation: Option<i64>,
     now: Timestamp,
 ) -> Condition {
-    let mut message = message.into();
-    // Bytes first: counting characters of a short text would be for nothing.
-    if message.len() > MAX_MESSAGE_CHARS
-        && let Some((end, _)) = message.char_indices().nth(MAX_MESSAGE_CHARS - 1)
-        && message[end..].chars().nth(1).is_some()
-    {
-        message.truncate(end);
-        message.push('…');
-    }
     Condition {
         type_: type_.into(),
         status: status.as_str().into(),
         reason: reason.into(),
-        message,
+        message: fitting(message.into()),
         observed_generation,
         last_transition_time: Time(now),
     }
