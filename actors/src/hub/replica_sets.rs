@@ -158,6 +158,9 @@ pub struct ReplicaSets {
     away: Arc<BTreeMap<String, Timestamp>>,
     /// For the next that will have been away for long enough.
     away_timer: Option<SpawnHandle>,
+    /// Placements of which sets have not heard yet. One with many decisions changes with each of
+    /// them, and is put together once.
+    changed_placements: BTreeSet<ObjectName>,
     held: Outbox<(ObjectName, About), Fact>,
     /// Aggregators that have not been told [`Fact::Complete`].
     incomplete: HashSet<ObjectName>,
@@ -190,6 +193,7 @@ impl ReplicaSets {
             paused: Arc::default(),
             away: Arc::default(),
             away_timer: None,
+            changed_placements: BTreeSet::new(),
             held: Outbox::default(),
             incomplete: HashSet::new(),
             stopping: false,
@@ -255,7 +259,11 @@ impl ReplicaSets {
 
     /// Tells aggregators that everything has been told, once it has.
     fn tell_complete(&mut self) {
-        if !self.synced() || !self.held.is_empty() {
+        if !self.synced() {
+            return;
+        }
+        self.tell_placements();
+        if !self.held.is_empty() {
             return;
         }
         for set in std::mem::take(&mut self.incomplete) {
@@ -361,6 +369,17 @@ impl ReplicaSets {
         {
             self.placements.remove(placement);
         }
+        self.changed_placements.insert(placement.clone());
+    }
+
+    /// Tells sets of placements that have changed.
+    fn tell_placements(&mut self) {
+        for placement in std::mem::take(&mut self.changed_placements) {
+            self.tell_placement(&placement);
+        }
+    }
+
+    fn tell_placement(&mut self, placement: &ObjectName) {
         let concerned: Vec<ObjectName> = self
             .sets
             .iter()
@@ -535,6 +554,9 @@ impl Actor for ReplicaSets {
             self.agents_changed(ctx);
         }
         ctx.run_interval(RETRY_TELL, |router, _| {
+            if router.synced() {
+                router.tell_placements();
+            }
             if !router.held.is_empty() {
                 let sets = &router.sets;
                 router

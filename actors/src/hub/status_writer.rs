@@ -110,7 +110,6 @@ pub(super) fn patch(status: &ManifestWorkReplicaSetStatus) -> serde_json::Value 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use muster_core::conditions::fitting;
     use muster_core::replicaset::ConditionDraft;
 
     fn draft(status: bool, message: &str) -> StatusDraft {

@@ -73,6 +73,15 @@ impl WorkAction {
     }
 }
 
+/// Why rollouts have to be built anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Replan {
+    /// Placements or strategies have changed.
+    Clusters,
+    /// The template has: every cluster needs its turn again.
+    Template,
+}
+
 #[derive(Debug)]
 struct Work {
     facts: WorkFacts,
@@ -106,6 +115,8 @@ pub struct ReplicaSet {
     /// Clusters whose agents are away, and since when.
     away: Arc<BTreeMap<String, Timestamp>>,
     pause: Pause,
+    /// Whether the rollouts have to be built anew, and for a new template.
+    replan: Option<Replan>,
     /// The time that was told last.
     now: Timestamp,
     /// Clusters whose wanted and existing works may differ, per placement name. The empty name
@@ -141,6 +152,7 @@ impl ReplicaSet {
             sums: FeedbackSums::default(),
             away: Arc::default(),
             pause: Pause::default(),
+            replan: None,
             now: Timestamp::UNIX_EPOCH,
             dirty: BTreeSet::new(),
         }
@@ -205,7 +217,7 @@ impl ReplicaSet {
                 .into_iter()
                 .map(|cluster| (name.to_owned(), cluster)),
         );
-        self.plan_rollouts(false);
+        self.replan.get_or_insert(Replan::Clusters);
     }
 
     /// A work of this set appeared or changed.
@@ -273,8 +285,12 @@ impl ReplicaSet {
 
     /// At most `limit` of the writes that are wanted now; each is handed out once, until something
     /// about its cluster changes or [`ReplicaSet::retry`] is called.
+    ///
+    /// Begins with what changed placements and templates mean for rollouts, which is put off until
+    /// here: one placement may change a hundred times before anything is to be written.
     pub fn take_actions(&mut self, limit: usize) -> Vec<WorkAction> {
         let mut actions = Vec::new();
+        self.plan();
         if self.pause.all {
             return actions;
         }
@@ -529,7 +545,10 @@ impl ReplicaSet {
             let selected = placement.facts.iter().flat_map(|facts| &facts.clusters);
             clusters.extend(selected.map(|cluster| (name.clone(), cluster.to_string())));
         }
-        self.plan_rollouts(spec_changed);
+        if spec_changed {
+            self.replan = Some(Replan::Template);
+        }
+        self.replan.get_or_insert(Replan::Clusters);
         for (placement, cluster) in &clusters {
             self.reweigh(placement, cluster);
         }

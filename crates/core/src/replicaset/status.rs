@@ -77,7 +77,8 @@ fn summary(count: Share, desired: usize) -> SummaryDraft {
 }
 
 impl ReplicaSet {
-    /// The status now. Costs O(placements + distinct feedback values).
+    /// The status as of the last [`ReplicaSet::take_actions`] and the works since. Costs O(placements +
+    /// distinct feedback values).
     pub fn status(&self) -> StatusDraft {
         let mut all = Share::default();
         let mut selected = 0;

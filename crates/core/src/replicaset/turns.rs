@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::facts::{Pause, WorkFacts};
-use super::{ReplicaSet, WorkKey};
+use super::{Replan, ReplicaSet, WorkKey};
 use crate::rollout::{Groups, Report, Rollout, Tally, Turn, cluster_state};
 
 impl ReplicaSet {
@@ -93,12 +93,12 @@ impl ReplicaSet {
         }
     }
 
-    /// Builds the rollouts anew: placements or strategies have changed, or, with `template`, the
-    /// template has, and every cluster needs its turn again.
-    pub(super) fn plan_rollouts(&mut self, template: bool) {
-        let Some(current) = &self.template else {
+    /// Builds the rollouts anew, if something asks for that.
+    pub(super) fn plan(&mut self) {
+        let (Some(current), Some(replan)) = (&self.template, self.replan) else {
             return;
         };
+        self.replan = None;
         let mut taken: BTreeSet<Arc<str>> = BTreeSet::new();
         for reference in &current.placements {
             let Some(placement) = self.placements.get_mut(&reference.name) else {
@@ -126,7 +126,7 @@ impl ReplicaSet {
             for cluster in &self.pause.clusters {
                 rollout.hold(cluster, true);
             }
-            if let (Some(Ok(before)), false) = (&before, template) {
+            if let (Some(Ok(before)), Replan::Clusters) = (&before, replan) {
                 rollout.succeed(before);
             }
             for (cluster, names) in &placement.works {
