@@ -187,8 +187,18 @@ impl Registry {
     ///
     /// The actors that did not end in time, as `role/name`.
     pub async fn ended(&self, limit: Duration) -> Result<(), Vec<String>> {
+        self.ended_but(0, limit).await
+    }
+
+    /// [`Self::ended`] where this many actors are to go on, for one that must not end before all
+    /// others have.
+    ///
+    /// # Errors
+    ///
+    /// All live actors, as `role/name`, if they are still more after `limit`.
+    pub async fn ended_but(&self, kept: usize, limit: Duration) -> Result<(), Vec<String>> {
         let mut count = self.0.count.subscribe();
-        let waited = tokio::time::timeout(limit, count.wait_for(|live| *live == 0)).await;
+        let waited = tokio::time::timeout(limit, count.wait_for(|live| *live <= kept)).await;
         if waited.is_ok() {
             Ok(())
         } else {

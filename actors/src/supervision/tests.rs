@@ -212,3 +212,19 @@ async fn what_does_not_end_is_named() {
     let left = registry.ended(Duration::from_secs(5)).await;
     assert_eq!(left, Err(vec!["Counter/leaked".to_owned()]));
 }
+
+#[actix::test]
+async fn one_that_ends_last_can_wait_for_all_others() {
+    tokio::time::pause();
+    let registry = Registry::new();
+    let last = registry.start("Counter", "last", Counter::default());
+    let other = registry.start("Counter", "other", Counter::default());
+    let limit = Duration::from_secs(5);
+    let both = ["Counter/last", "Counter/other"].map(str::to_owned);
+    assert_eq!(registry.ended_but(1, limit).await, Err(both.into()));
+    assert!(stop(&other, limit).await);
+    assert_eq!(registry.ended_but(1, limit).await, Ok(()));
+    assert!(last.connected());
+    assert!(stop(&last, limit).await);
+    assert_all_end(&registry).await;
+}
