@@ -16,6 +16,7 @@
 
 mod admission;
 mod cluster;
+mod controllers;
 mod crds;
 mod events;
 mod files;
@@ -34,15 +35,12 @@ use actix::Addr;
 use kube::Client;
 use kube::config::Kubeconfig;
 use muster_actors::agent::{self, AgentDeps, AgentSettings, ChangeSettings, ClusterAgent};
-use muster_actors::hub::{
-    FinishedWorks, HubDeps, HubSettings, PlacementResolver, ReplicaSets, WorkSource,
-    register_cluster,
-};
+use muster_actors::hub::{HubDeps, HubSettings, register_cluster};
 use muster_actors::lease::{LeaseDeps, LeaseHolder, Standing};
 use muster_actors::supervision::{Backoff, BackoffPolicy, Health, Io, Registry, stop};
 use muster_core::feedback::FeedbackLimits;
 use muster_core::watch_plan::WatchLimits;
-use muster_workclient::{Driver as WorkDriver, HubConfig, WorkClient};
+use muster_workclient::{Bus, Driver as WorkDriver, HubConfig, WorkClient};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -55,6 +53,7 @@ pub use hub::HubError;
 pub use process::{block_on, kubeconfig_file, stop_signal, temporary_kubeconfig};
 pub use reload::{Hangups, Reloader, SettingsFile};
 
+use self::controllers::{Controllers, Plan};
 use crate::http::{self, Probes};
 use crate::settings::{Driver, HubApi, Settings};
 use crate::telemetry::Telemetry;
@@ -150,11 +149,8 @@ pub struct Runtime {
     health: Health,
     shutdown: CancellationToken,
     hub: Option<hub::Hub>,
-    resolver: Option<Addr<PlacementResolver>>,
-    sets: Option<Addr<ReplicaSets>>,
-    finished: Option<Addr<FinishedWorks>>,
+    controllers: Option<Controllers>,
     links: Option<events::Links>,
-    source: Option<Addr<WorkSource>>,
     works: Vec<WorkClient>,
     clusters: Vec<cluster::Cluster>,
     agents: Vec<Addr<ClusterAgent>>,
@@ -180,11 +176,8 @@ impl Runtime {
             health: Health::new(),
             shutdown: CancellationToken::new(),
             hub: None,
-            resolver: None,
-            sets: None,
-            finished: None,
+            controllers: None,
             links: None,
-            source: None,
             works: Vec::new(),
             clusters: Vec::new(),
             agents: Vec::new(),
@@ -232,38 +225,14 @@ impl Runtime {
         }
         if roles.hub() {
             let hub = hub::Hub::start(settings).await?;
-            let source = match &self.links {
-                Some(links) if settings.transport.driver == Driver::Mqtt => {
-                    Some(links.source_of(hub.client())?)
-                }
-                _ => None,
-            };
-            let deps = HubDeps {
-                client: hub.client(),
-                agents: source.as_ref().map(|(events, _)| events.agents()),
-                io: io.clone(),
-                registry: self.registry.clone(),
-                health: self.health.clone(),
-                settings: HubSettings {
-                    coalesce: settings.feedback.coalesce,
-                    away_after: settings.mqtt.away_after,
-                    ..HubSettings::default()
-                },
-            };
+            let plan = self.plan(hub.client(), settings, &io)?;
             let prepare = self.prepare_hub(hub.client(), settings);
             if settings.hub.api == HubApi::Embedded {
                 prepare.await; // nothing there can be away
             } else {
                 self.upkeep.push(tokio::spawn(prepare));
             }
-            if settings.hub.resolves_placements() {
-                self.resolver = Some(PlacementResolver::start(deps.clone()));
-            }
-            self.sets = Some(ReplicaSets::start(deps.clone()));
-            self.finished = Some(FinishedWorks::start(deps.clone()));
-            if let Some((events, bus)) = source {
-                self.source = Some(WorkSource::start(deps, events, bus));
-            }
+            self.controllers = Some(plan.start());
             self.hub = Some(hub);
         }
         if roles == Roles::Agents {
@@ -293,6 +262,33 @@ impl Runtime {
             self.start_agents(settings, &io).await?;
         }
         Ok(())
+    }
+
+    /// What the hub's actors start with.
+    fn plan(&self, client: Client, settings: &Settings, io: &Io) -> Result<Plan, StartError> {
+        let source = match &self.links {
+            Some(links) if settings.transport.driver == Driver::Mqtt => {
+                let (events, bus) = links.source_of(client.clone())?;
+                Some((events, bus as Arc<dyn Bus>))
+            }
+            _ => None,
+        };
+        Ok(Plan {
+            deps: HubDeps {
+                client,
+                agents: source.as_ref().map(|(events, _)| events.agents()),
+                io: io.clone(),
+                registry: self.registry.clone(),
+                health: self.health.clone(),
+                settings: HubSettings {
+                    coalesce: settings.feedback.coalesce,
+                    away_after: settings.mqtt.away_after,
+                    ..HubSettings::default()
+                },
+            },
+            resolves_placements: settings.hub.resolves_placements(),
+            source,
+        })
     }
 
     /// Does what waits for the lease, brings changed settings to the agents, and gives why the
@@ -497,17 +493,8 @@ impl Runtime {
         {
             stop(&lease.holder, STOP_LIMIT).await;
         }
-        if let Some(source) = &self.source {
-            stop(source, STOP_LIMIT).await;
-        }
-        if let Some(finished) = &self.finished {
-            stop(finished, STOP_LIMIT).await;
-        }
-        if let Some(sets) = &self.sets {
-            stop(sets, STOP_LIMIT).await;
-        }
-        if let Some(resolver) = &self.resolver {
-            stop(resolver, STOP_LIMIT).await;
+        if let Some(controllers) = &self.controllers {
+            controllers.stop(STOP_LIMIT).await;
         }
         let left = self
             .registry
