@@ -23,6 +23,7 @@ mod cluster;
 mod duration;
 mod events;
 mod layers;
+mod lease;
 mod list;
 mod problem;
 mod running;
@@ -41,6 +42,7 @@ pub(crate) use cluster::check_name;
 pub use cluster::{Cluster, ClusterAccess};
 pub use duration::parse as parse_duration;
 pub use events::{Broker, EventDialect, Mqtt};
+pub use lease::{LEASE_JITTER, LeaseTimes};
 pub use problem::{Problem, SettingsError};
 pub use running::{Changes, Running};
 
@@ -88,6 +90,21 @@ pub struct Hub {
     /// Whether this hub decides placements and registers the configured clusters; `None` does so
     /// with the embedded API server, where nobody else would.
     pub resolve_placements: Option<bool>,
+    /// Whether the hub on a Kubernetes cluster works only while this process holds a lease there.
+    /// `None`: in a pod, or where the lease has a namespace. There is none over the embedded API
+    /// server.
+    pub leader_election: Option<bool>,
+    /// Namespace of the lease; `None` is the pod's, else `open-cluster-management-hub`.
+    pub lease_namespace: Option<String>,
+    /// How long others wait for a holder that does not renew.
+    #[serde(deserialize_with = "duration::deserialize")]
+    pub lease_duration: Duration,
+    /// How long a holder that cannot renew goes on.
+    #[serde(deserialize_with = "duration::deserialize")]
+    pub lease_renew_deadline: Duration,
+    /// Time between two tries to take or renew.
+    #[serde(deserialize_with = "duration::deserialize")]
+    pub lease_retry_period: Duration,
 }
 
 impl Hub {
@@ -344,7 +361,8 @@ impl Settings {
         let settings: Self = merged
             .try_deserialize()
             .map_err(|source| SettingsError::from(Problem::Merged { source }))?;
-        let mut problems = settings.agent.lease_problems();
+        let mut problems = settings.hub.lease_problems();
+        problems.extend(settings.agent.lease_problems());
         problems.extend(settings.event_problems());
         if problems.is_empty() {
             Ok(settings)
@@ -353,38 +371,6 @@ impl Settings {
         }
     }
 }
-
-impl Agent {
-    /// The rules of client-go's leader election: a holder gives up before another may take over,
-    /// and gets more than one try to renew.
-    fn lease_problems(&self) -> Vec<Problem> {
-        let mut problems = Vec::new();
-        if self.lease_duration <= self.lease_renew_deadline {
-            problems.push(Problem::Together {
-                key: "agent.lease_duration",
-                found: format!("{:?}", self.lease_duration),
-                rule: format!(
-                    "must be more than agent.lease_renew_deadline, {:?}",
-                    self.lease_renew_deadline
-                ),
-            });
-        }
-        if self.lease_renew_deadline <= self.lease_retry_period.mul_f64(LEASE_JITTER) {
-            problems.push(Problem::Together {
-                key: "agent.lease_renew_deadline",
-                found: format!("{:?}", self.lease_renew_deadline),
-                rule: format!(
-                    "must be more than {LEASE_JITTER} times agent.lease_retry_period, {:?}",
-                    self.lease_retry_period
-                ),
-            });
-        }
-        problems
-    }
-}
-
-/// How much longer than `agent.lease_retry_period` a pause between two tries may be.
-pub const LEASE_JITTER: f64 = 1.2;
 
 /// Lists every setting with its origin: all known keys in the order of `config/default.toml`, then
 /// clusters.

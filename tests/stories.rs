@@ -38,6 +38,7 @@ mod stories {
     pub(crate) mod crds;
     pub(crate) mod demo;
     pub(crate) mod events;
+    pub(crate) mod hub_lease;
     pub(crate) mod kubectl;
     pub(crate) mod parts;
     pub(crate) mod progressive;
@@ -56,6 +57,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::crds::stories(),
         stories::demo::stories(),
         stories::events::stories(),
+        stories::hub_lease::stories(),
         stories::kubectl::stories(),
         stories::parts::stories(),
         stories::progressive::stories(),

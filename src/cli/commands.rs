@@ -80,12 +80,14 @@ pub(super) fn serve_with(
         }
         let stopping = running.stop();
         if let End::Failed(error) = &end {
-            // Who lost the lease has this long until another may begin.
-            let agent = &settings.agent;
-            let limit = agent
-                .lease_duration
-                .saturating_sub(agent.lease_renew_deadline);
-            let _ = tokio::time::timeout(limit, stopping).await;
+            match error {
+                WorkError::Lost { grace, .. } => {
+                    let _ = tokio::time::timeout(*grace, stopping).await;
+                }
+                WorkError::Start(_) => {
+                    stopping.await; // the lease, if there is one, is kept until then
+                }
+            }
             return fail(FAILED, error);
         }
         let left = stopping.await;

@@ -29,7 +29,7 @@ pub enum ClusterError {
     /// The settings do not make a client.
     #[error("failed to make a client: {0}")]
     Client(#[from] kube::Error),
-    /// It is not clear which cluster has the lease.
+    /// It is not clear which cluster has the agents' lease.
     #[error(
         "agent.leader_election: there is no one real cluster that could have the lease; set \
          agent.lease_kubeconfig"

@@ -1,8 +1,8 @@
 //! What runs in a process, and in which order it starts and stops.
 //!
 //! ```text
-//! start:  telemetry ► broker ► hub API ► hub's actors ► lease ► clusters ► ClusterAgents
-//! stop:   ClusterAgents ► lease ► hub's actors ► broker ► clusters ► hub API ► telemetry
+//! start:  telemetry ► broker ► hub API ► hub's actors ► clusters ► ClusterAgents ► lease
+//! stop:   ClusterAgents ► hub's actors ► lease ► broker ► clusters ► hub API ► telemetry
 //! ```
 //!
 //! The hub's actors are PlacementResolver, ReplicaSets, FinishedWorks and, where works travel as
@@ -11,8 +11,14 @@
 //! Agents stop first, while the hub still takes their last status; the hub's controllers next,
 //! while its API still takes theirs; the API servers last, when nobody writes any more.
 //!
-//! Agents alone may work under a lease: clusters and agents then start when it is taken, and the
-//! process counts as ready before, so that a rolling replacement does not wait for itself.
+//! One part of a process may work under a lease: the hub's actors on a Kubernetes cluster, or, in a
+//! process of agents alone, clusters and agents. That part starts when the lease is taken,
+//! by [`Runtime::work`], and the process counts as ready before, so that a rolling replacement does
+//! not wait for itself. The lease is given back when no other actor is left.
+//!
+//! What a hub does whether it holds the lease or not can be done by several: it creates missing
+//! CRDs and registers the configured clusters, whose agents, if they run in this process, do not
+//! wait for the lease either.
 
 mod admission;
 mod cluster;
@@ -36,7 +42,6 @@ use kube::Client;
 use kube::config::Kubeconfig;
 use muster_actors::agent::{self, AgentDeps, AgentSettings, ChangeSettings, ClusterAgent};
 use muster_actors::hub::{HubDeps, HubSettings, register_cluster};
-use muster_actors::lease::{LeaseDeps, LeaseHolder, Standing};
 use muster_actors::supervision::{Backoff, BackoffPolicy, Health, Io, Registry, stop};
 use muster_core::feedback::FeedbackLimits;
 use muster_core::watch_plan::WatchLimits;
@@ -54,6 +59,7 @@ pub use process::{block_on, kubeconfig_file, stop_signal, temporary_kubeconfig};
 pub use reload::{Hangups, Reloader, SettingsFile};
 
 use self::controllers::{Controllers, Plan};
+use self::lease::Lease;
 use crate::http::{self, Probes};
 use crate::settings::{Driver, HubApi, Settings};
 use crate::telemetry::Telemetry;
@@ -61,6 +67,9 @@ use crate::telemetry::Telemetry;
 /// How long a stop waits for each group of actors. Kubernetes gives a pod 30 seconds; three groups
 /// of eight leave a reserve.
 const STOP_LIMIT: Duration = Duration::from_secs(8);
+/// How long actors that have answered a stop may take to be gone, before the lease is kept because
+/// of them. More is for those that did not answer, and they have had their time.
+const LAST_WORDS_LIMIT: Duration = Duration::from_secs(1);
 /// Where probes are expected in a pod: all addresses, the port of OCM's deployment.
 const HTTPS_IN_POD: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
 /// How long `/debug/actors` waits for one actor.
@@ -128,18 +137,23 @@ pub enum WorkError {
     /// The agents could not start when their turn came.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// Another process may work now. The text says which lease and why.
-    #[error("{0}")]
-    Lost(String),
+    /// Another process may work soon.
+    #[error("{why}")]
+    Lost {
+        /// Which lease it was, and how it was lost.
+        why: String,
+        /// How long the stop may take until another may begin.
+        grace: Duration,
+    },
 }
 
-/// The lease that agents work under.
+/// What starts when the lease is taken.
 #[derive(Debug)]
-struct Lease {
-    holder: Addr<LeaseHolder>,
-    standing: watch::Receiver<Standing>,
-    /// Where the agents run that start when the lease is taken.
-    waiting: Option<Io>,
+enum Waiting {
+    /// Clusters and agents, with their requests here.
+    Agents(Io),
+    /// The hub's actors.
+    Hub(Box<Plan>),
 }
 
 /// A running process.
@@ -155,6 +169,8 @@ pub struct Runtime {
     clusters: Vec<cluster::Cluster>,
     agents: Vec<Addr<ClusterAgent>>,
     lease: Option<Lease>,
+    /// What is there while, and only while, the lease is waited for.
+    waiting: Option<Waiting>,
     http: Vec<(SocketAddr, JoinHandle<std::io::Result<()>>)>,
     upkeep: Vec<JoinHandle<()>>,
 }
@@ -182,6 +198,7 @@ impl Runtime {
             clusters: Vec::new(),
             agents: Vec::new(),
             lease: None,
+            waiting: None,
             http: Vec::new(),
             upkeep: Vec::new(),
         };
@@ -224,47 +241,43 @@ impl Runtime {
             self.links = Some(events::Links::start(settings).await?);
         }
         if roles.hub() {
-            let hub = hub::Hub::start(settings).await?;
-            let plan = self.plan(hub.client(), settings, &io)?;
-            let prepare = self.prepare_hub(hub.client(), settings);
+            self.hub = Some(hub::Hub::start(settings).await?);
+        }
+        let plan = match self.hub_client() {
+            Some(client) => Some(self.plan(client, settings, &io)?),
+            None => None,
+        };
+        let lease = lease::wanted(roles, settings, self.hub_client()).await;
+        let lease = lease.map_err(StartError::Lease)?;
+        if let Some(plan) = plan {
+            let prepare = self.prepare_hub(plan.deps.client.clone(), settings);
             if settings.hub.api == HubApi::Embedded {
                 prepare.await; // nothing there can be away
             } else {
                 self.upkeep.push(tokio::spawn(prepare));
             }
-            self.controllers = Some(plan.start());
-            self.hub = Some(hub);
-        }
-        if roles == Roles::Agents {
-            let lease = lease::wanted(settings).await.map_err(StartError::Lease)?;
-            if let Some((client, lease)) = lease {
-                info!(
-                    namespace = lease.namespace,
-                    name = lease.name,
-                    "waiting for the lease"
-                );
-                let (holder, standing) = muster_actors::lease::start(LeaseDeps {
-                    client,
-                    settings: lease,
-                    io: io.clone(),
-                    registry: self.registry.clone(),
-                    health: self.health.clone(),
-                });
-                self.lease = Some(Lease {
-                    holder,
-                    standing,
-                    waiting: Some(io),
-                });
-                return Ok(());
+            if lease.is_some() {
+                self.waiting = Some(Waiting::Hub(Box::new(plan)));
+            } else {
+                self.controllers = Some(plan.start());
             }
+        } else if lease.is_some() {
+            self.waiting = Some(Waiting::Agents(io.clone()));
         }
-        if roles.agents() && !settings.clusters.is_empty() {
+        let agents_wait = matches!(self.waiting, Some(Waiting::Agents(_)));
+        if roles.agents() && !agents_wait && !settings.clusters.is_empty() {
             self.start_agents(settings, &io).await?;
+        }
+        // Last, so that no process takes it that cannot start.
+        if let Some((client, lease)) = lease {
+            let (registry, health) = (self.registry.clone(), self.health.clone());
+            self.lease = Some(Lease::start(client, lease, io, registry, health));
         }
         Ok(())
     }
 
-    /// What the hub's actors start with.
+    /// What the hub's actors start with. They keep these settings also where they start later, so
+    /// that it holds what [`Running`](crate::settings::Running) says of them.
     fn plan(&self, client: Client, settings: &Settings, io: &Io) -> Result<Plan, StartError> {
         let source = match &self.links {
             Some(links) if settings.transport.driver == Driver::Mqtt => {
@@ -294,22 +307,32 @@ impl Runtime {
     /// Does what waits for the lease, brings changed settings to the agents, and gives why the
     /// process must end. Without a lease it does not end.
     pub async fn work(&mut self, mut settings: watch::Receiver<Settings>) -> WorkError {
-        if let Some(lease) = &mut self.lease {
-            let decided = |standing: &Standing| *standing != Standing::Waiting;
-            let turn = next(&mut lease.standing, decided).await;
-            if turn == Standing::Leading
-                && let Some(io) = lease.waiting.take()
-            {
-                // Those of now, which may have changed since the process began to wait.
-                let settings = settings.borrow_and_update().clone();
-                if let Err(error) = self.start_agents(&settings, &io).await {
-                    return error.into();
+        let plan = match self.waiting.take() {
+            Some(Waiting::Agents(io)) => {
+                if taken(&mut self.lease).await {
+                    // Those of now, which may have changed since the process began to wait.
+                    let settings = settings.borrow_and_update().clone();
+                    if let Err(error) = self.start_agents(&settings, &io).await {
+                        return error.into();
+                    }
                 }
+                None
             }
-        }
-        let (agents, lease) = (&self.agents, &mut self.lease);
+            Some(Waiting::Hub(plan)) => Some(plan),
+            None => None,
+        };
+        let (agents, lease, controllers) = (&self.agents, &mut self.lease, &mut self.controllers);
+        // The agents of this process follow its settings while its hub waits.
+        let led = async {
+            if let Some(plan) = plan
+                && taken(lease).await
+            {
+                *controllers = Some(plan.start());
+            }
+            lost(lease).await
+        };
         tokio::select! {
-            why = lost(lease) => WorkError::Lost(why),
+            lost = led => lost,
             never = follow(agents, settings) => match never {},
         }
     }
@@ -486,15 +509,15 @@ impl Runtime {
     /// Stops everything in order. Returns the actors that did not end, which is a defect.
     pub async fn stop(self) -> Vec<String> {
         let agents = self.agents.iter().map(|agent| stop(agent, STOP_LIMIT));
-        let stopped = futures::future::join_all(agents).await;
-        // An agent that still works keeps the lease: it lapses when the process is gone.
-        if let Some(lease) = &self.lease
-            && stopped.iter().all(|stopped| *stopped)
-        {
-            stop(&lease.holder, STOP_LIMIT).await;
-        }
+        futures::future::join_all(agents).await;
         if let Some(controllers) = &self.controllers {
             controllers.stop(STOP_LIMIT).await;
+        }
+        // Who still works keeps the lease: it lapses when the process is gone.
+        if let Some(lease) = &self.lease
+            && self.registry.ended_but(1, LAST_WORDS_LIMIT).await.is_ok()
+        {
+            lease.give_back(STOP_LIMIT).await;
         }
         let left = self
             .registry
@@ -529,27 +552,23 @@ impl Runtime {
     }
 }
 
-/// Waits for a standing. A holder that has ended holds nothing.
-async fn next(
-    standing: &mut watch::Receiver<Standing>,
-    wanted: impl FnMut(&Standing) -> bool,
-) -> Standing {
-    let next = standing.wait_for(wanted).await;
-    next.map_or_else(
-        |_| Standing::Lost("the holder of the lease has ended".to_owned()),
-        |standing| standing.clone(),
-    )
+/// Waits until the lease is taken; `false` if it never will be.
+async fn taken(lease: &mut Option<Lease>) -> bool {
+    match lease {
+        Some(lease) => lease.taken().await,
+        None => false,
+    }
 }
 
 /// Waits until the lease is lost; for ever without one.
-async fn lost(lease: &mut Option<Lease>) -> String {
-    let lost = |standing: &Standing| matches!(standing, Standing::Lost(_));
-    if let Some(lease) = lease
-        && let Standing::Lost(why) = next(&mut lease.standing, lost).await
-    {
-        return why;
+async fn lost(lease: &mut Option<Lease>) -> WorkError {
+    let Some(lease) = lease else {
+        return std::future::pending().await;
+    };
+    WorkError::Lost {
+        why: lease.lost().await,
+        grace: lease.grace(),
     }
-    std::future::pending().await
 }
 
 /// Brings each change of the settings to every agent.

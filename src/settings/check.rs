@@ -40,6 +40,10 @@ const ANY_DURATION: Expect = Expect::Duration {
 const SECOND: Duration = Duration::from_secs(1);
 const TENTH: Duration = Duration::from_millis(100);
 
+/// Leases count in whole seconds.
+const LEASE: Expect = Expect::Duration { least: SECOND };
+const PART_OF_LEASE: Expect = Expect::Duration { least: TENTH };
+
 /// Every key, in the order of `config/default.toml`.
 const KEYS: &[(&str, Expect)] = &[
     ("hub.api", Expect::OneOf(&["embedded", "kubeconfig"])),
@@ -49,6 +53,11 @@ const KEYS: &[(&str, Expect)] = &[
     ("hub.context", Expect::Text),
     ("hub.install_crds", Expect::Boolean),
     ("hub.resolve_placements", Expect::Boolean),
+    ("hub.leader_election", Expect::Boolean),
+    ("hub.lease_namespace", Expect::Text),
+    ("hub.lease_duration", LEASE),
+    ("hub.lease_renew_deadline", PART_OF_LEASE),
+    ("hub.lease_retry_period", PART_OF_LEASE),
     (
         "transport.driver",
         Expect::OneOf(&["loopback", "kube", "mqtt"]),
@@ -96,16 +105,9 @@ const KEYS: &[(&str, Expect)] = &[
     ("agent.leader_election", Expect::Boolean),
     ("agent.lease_namespace", Expect::Text),
     ("agent.lease_kubeconfig", Expect::Text),
-    // Leases count in whole seconds.
-    ("agent.lease_duration", Expect::Duration { least: SECOND }),
-    (
-        "agent.lease_renew_deadline",
-        Expect::Duration { least: TENTH },
-    ),
-    (
-        "agent.lease_retry_period",
-        Expect::Duration { least: TENTH },
-    ),
+    ("agent.lease_duration", LEASE),
+    ("agent.lease_renew_deadline", PART_OF_LEASE),
+    ("agent.lease_retry_period", PART_OF_LEASE),
     ("agent.terminate_on_files", Expect::Texts),
     ("simulator.pace", ANY_DURATION),
     ("telemetry.listen", Expect::Address),

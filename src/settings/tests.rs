@@ -40,6 +40,11 @@ fn defaults_are_those_of_the_design() {
                 context: None,
                 install_crds: true,
                 resolve_placements: None,
+                leader_election: None,
+                lease_namespace: None,
+                lease_duration: Duration::from_secs(137),
+                lease_renew_deadline: Duration::from_secs(107),
+                lease_retry_period: Duration::from_secs(26),
             },
             transport: Transport {
                 driver: Driver::Loopback
@@ -436,14 +441,51 @@ fn lists_and_rates_are_read_from_every_layer() {
 }
 
 #[test]
-fn times_of_the_lease_go_together() {
+fn times_of_a_lease_go_together() {
+    for section in ["hub", "agent"] {
+        let text =
+            format!("[{section}]\nlease_duration = \"10s\"\nlease_renew_deadline = \"10s\"\n");
+        assert_eq!(
+            problems(&text),
+            [
+                format!(
+                    "{section}.lease_duration is 10s, which must be more than \
+                     {section}.lease_renew_deadline, 10s"
+                ),
+                format!(
+                    "{section}.lease_renew_deadline is 10s, which must be more than 1.2 times \
+                     {section}.lease_retry_period, 26s"
+                ),
+            ]
+        );
+        let text = format!(
+            "[{section}]\nlease_duration = \"900ms\"\nlease_renew_deadline = \"99ms\"\n\
+             lease_retry_period = 1\n"
+        );
+        let found = problems(&text);
+        let keys: Vec<_> = found.iter().map(|p| p.split(' ').nth(1).unwrap()).collect();
+        let wrong = ["duration", "renew_deadline", "retry_period"];
+        assert_eq!(keys, wrong.map(|key| format!("{section}.lease_{key}")));
+    }
+}
+
+#[test]
+fn hubs_of_several_processes_need_an_api_server_that_they_share() {
     assert_eq!(
-        problems("[agent]\nlease_duration = \"10s\"\nlease_renew_deadline = \"10s\"\n"),
+        problems("[hub]\nleader_election = true\n"),
         [
-            "agent.lease_duration is 10s, which must be more than agent.lease_renew_deadline, 10s",
-            "agent.lease_renew_deadline is 10s, which must be more than 1.2 times agent.lease_retry_period, 26s",
+            "hub.leader_election is true, which needs hub.api = \"kubeconfig\": the objects of an \
+          embedded API server belong to one process"
         ]
     );
+    for fine in [
+        "[hub]\nleader_election = true\napi = \"kubeconfig\"\n",
+        "[hub]\nleader_election = false\n",
+        "[hub]\nlease_namespace = \"n\"\n",
+    ] {
+        let (_directory, sources) = file(fine);
+        Settings::load(&sources).unwrap();
+    }
 }
 
 /// The table of keys and the types are two lists; this keeps them one.

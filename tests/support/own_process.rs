@@ -1,4 +1,4 @@
-//! `muster agent` as a process of the story's own: with its environment, its exit code and its log.
+//! The program as a process of the story's own: with its environment, its exit code and its log.
 
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,7 +32,21 @@ impl OwnProcess {
         flags: &[String],
         prepare: impl FnOnce(&mut Command) -> &mut Command,
     ) -> Result<Self> {
-        let words = before.iter().copied().chain([PROGRAM, "agent"]);
+        Self::start(before, "agent", flags, prepare)
+    }
+
+    /// Starts `muster <role>` on any free port.
+    pub(crate) fn of_role(role: &str, flags: &[String]) -> Result<Self> {
+        Self::start(&[], role, flags, |command| command)
+    }
+
+    fn start(
+        before: &[&str],
+        role: &str,
+        flags: &[String],
+        prepare: impl FnOnce(&mut Command) -> &mut Command,
+    ) -> Result<Self> {
+        let words = before.iter().copied().chain([PROGRAM, role]);
         let mut words = words.map(str::to_owned);
         let mut command = Command::new(words.next().context("no program")?);
         command
@@ -98,6 +112,11 @@ impl OwnProcess {
     /// Sends SIGHUP.
     pub(crate) async fn hang_up(&self) -> Result<()> {
         self.signal("-HUP").await
+    }
+
+    /// Kills it as a power cut would, and waits until it is gone.
+    pub(crate) async fn kill(&mut self) -> Result<()> {
+        Ok(self.child.kill().await?)
     }
 
     async fn signal(&self, signal: &str) -> Result<()> {
