@@ -126,7 +126,7 @@ pub struct ReplicaSetAggregator {
     paused: Arc<BTreeSet<String>>,
     /// When time alone changes something, and the timer for it.
     wake: Option<(Timestamp, SpawnHandle)>,
-    /// Works whose deletion was asked for because the set is being deleted.
+    /// Works whose deletion was asked for and has not been seen.
     deleted: HashSet<WorkKey>,
     /// The status as the API server has it, as far as known.
     status: ManifestWorkReplicaSetStatus,
@@ -279,6 +279,9 @@ impl ReplicaSetAggregator {
             };
             if self.in_flight.contains(action.key()) || self.failing.contains_key(action.key()) {
                 continue; // its answer, or its retry, looks again
+            }
+            if matches!(action, WorkAction::Delete { .. }) && self.deleted.contains(action.key()) {
+                continue; // it has been asked for, and will be seen
             }
             self.write(&action, ctx);
         }
