@@ -41,8 +41,8 @@ mod stories {
     pub(crate) mod hub_lease;
     pub(crate) mod kubectl;
     pub(crate) mod parts;
-    pub(crate) mod progressive;
     pub(crate) mod reload;
+    pub(crate) mod replica_sets;
     pub(crate) mod rollout;
     pub(crate) mod strategies;
     pub(crate) mod watching;
@@ -60,8 +60,8 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::hub_lease::stories(),
         stories::kubectl::stories(),
         stories::parts::stories(),
-        stories::progressive::stories(),
         stories::reload::stories(),
+        stories::replica_sets::stories(),
         stories::rollout::stories(),
         stories::strategies::stories(),
         stories::watching::stories(),

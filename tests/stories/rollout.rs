@@ -157,7 +157,7 @@ pub(super) fn config_map(name: &str) -> Value {
         "metadata": {"namespace": "default", "name": name}, "data": {"a": "b"}})
 }
 
-fn cluster_section(name: &str, kubeconfig: &Path) -> String {
+pub(super) fn cluster_section(name: &str, kubeconfig: &Path) -> String {
     format!(
         "[[clusters]]\nname = \"{name}\"\nkubeconfig = \"{}\"",
         kubeconfig.display()

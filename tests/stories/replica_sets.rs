@@ -1,18 +1,21 @@
-//! Rollouts under a strategy, by the program itself and as kubectl shows them.
+//! Replica sets by the program itself and as kubectl shows them: rollouts under a strategy, pauses,
+//! names and deletions.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use super::rollout::{Fleet, config_map, placement, set};
-use crate::support::{Backend, Story, World, eventually};
+use super::rollout::{Fleet, cluster_section, config_map, placement, set};
+use crate::support::{Backend, Story, World, eventually, kubectl_at};
 
 pub(crate) fn stories() -> Vec<Story> {
     on_each_backend![
         two_clusters_go_through_the_steps_of_the_design,
         a_paused_set_and_a_paused_cluster_get_nothing,
         a_strategy_that_does_not_read_is_told_in_one_line,
+        a_set_with_a_long_name_comes_and_goes,
+        a_deletion_that_waits_names_cluster_and_object,
     ]
 }
 
@@ -260,5 +263,66 @@ async fn a_strategy_that_does_not_read_is_told_in_one_line(world: World) -> Resu
         fleet.data("simulated").await?.is_none(),
         "a work was written"
     );
+    Ok(())
+}
+
+/// Its owner label would be longer than a label may be.
+async fn a_set_with_a_long_name_comes_and_goes(world: World) -> Result<()> {
+    let name = "long-name-of-a-replica-set-".repeat(4) + "web";
+    let fleet = Fleet::on(&world, "").await?;
+    fleet.create(&placement()).await?;
+    let mut long = set(&json!([config_map("app")]));
+    long["metadata"]["name"] = json!(name);
+    fleet.create(&long).await?;
+    let object = format!("mwrs/{name}");
+    fleet
+        .kubectl(&["wait", &object, "--for=condition=Ready", "--timeout=60s"])
+        .await?;
+    fleet.kubectl(&["delete", &object, "--timeout=60s"]).await?;
+    eventually(LIMIT, "its work to go", || async {
+        let data = fleet.data("simulated").await?;
+        ensure!(data.is_none(), "{data:?}");
+        Ok(())
+    })
+    .await
+}
+
+async fn a_deletion_that_waits_names_cluster_and_object(world: World) -> Result<()> {
+    let spoke = world.own_cluster().await?;
+    let spoke = spoke.cluster();
+    let fleet = Fleet::on(&world, &cluster_section("edge", spoke.kubeconfig())).await?;
+    fleet.create(&placement()).await?;
+    let mut foreground = set(&json!([config_map("app")]));
+    foreground["spec"]["cascadeDeletionPolicy"] = json!("Foreground");
+    fleet.create(&foreground).await?;
+    let ready = ["wait", "mwrs/web", "--for=condition=Ready", "--timeout=60s"];
+    fleet.kubectl(&ready).await?;
+    let kubectl = world.kubectl()?;
+    let hold = async |finalizers: Value| {
+        let patch = json!({"metadata": {"finalizers": finalizers}}).to_string();
+        let args = ["patch", "configmap", "app", "--type=merge", "-p", &patch];
+        kubectl_at(&kubectl, spoke.kubeconfig(), &args, "")
+            .await?
+            .ok()
+    };
+    hold(json!(["example.org/hold"])).await?;
+    fleet
+        .kubectl(&["delete", "mwrs", "web", "--wait=false"])
+        .await?;
+    eventually(LIMIT, "the line to say what for", || async {
+        let line = fleet.table(&["--no-headers"]).await?.join("");
+        let parts = [
+            "deletion waits for 1 ManifestWorks, first edge/web-",
+            "app",
+            "example.org/hold",
+        ];
+        ensure!(parts.iter().all(|part| line.contains(part)), "{line}");
+        Ok(())
+    })
+    .await?;
+    hold(json!([])).await?;
+    fleet
+        .kubectl(&["wait", "mwrs/web", "--for=delete", "--timeout=60s"])
+        .await?;
     Ok(())
 }
