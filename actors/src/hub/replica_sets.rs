@@ -574,6 +574,8 @@ impl Supervised for ReplicaSets {
         // The aggregators live on; what is gone meanwhile shows when the lists are complete.
         fresh.known_sets.all = self.sets.keys().cloned().collect();
         fresh.known_works.all = self.owners.keys().cloned().collect();
+        fresh.known_paused.all = std::mem::take(&mut self.known_paused.all);
+        fresh.paused = Arc::clone(&self.paused);
         fresh.owners = std::mem::take(&mut self.owners);
         fresh.by_label = std::mem::take(&mut self.by_label);
         fresh.sets = std::mem::take(&mut self.sets);
