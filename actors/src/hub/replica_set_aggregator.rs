@@ -38,7 +38,7 @@ use serde_json::json;
 use tracing::{debug, error, info, warn};
 
 use super::facts::{Fact, TellAgain};
-use super::views::{ObjectName, OwnedWork, SetView, WorkReducer, WorkView, spec_hash};
+use super::views::{ObjectName, OwnedWork, SetView, WorkReducer, WorkView, is_paused, spec_hash};
 use super::work_writes::{WorkRequest, WriteError, Written, carry_out, metadata_path};
 use super::{HubDeps, status_writer};
 use crate::supervision::{Backoff, BackoffPolicy, Registry, Snapshot, Stop};
@@ -591,7 +591,7 @@ fn pause_of(view: &SetView) -> Pause {
     let clusters = text(names::PAUSED_CLUSTERS_ANNOTATION).unwrap_or_default();
     let clusters = clusters.split(',').map(str::trim);
     Pause {
-        all: text(names::PAUSED_ANNOTATION) == Some("true"),
+        all: is_paused(annotations),
         clusters: clusters
             .filter(|cluster| !cluster.is_empty())
             .map(ToOwned::to_owned)

@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tracing::info;
 
 use super::facts::{About, Fact, TellAgain};
-use super::views::{ObjectName, OwnedWork, SetView, WorkReducer, WorkView};
+use super::views::{ObjectName, OwnedWork, SetView, WorkReducer, WorkView, is_paused};
 use super::{Agents, HubDeps, ReplicaSetAggregator};
 use crate::supervision::{Outbox, Snapshot, Stop, stop};
 use crate::watching::{Seen, watch};

@@ -1,7 +1,7 @@
 //! Hub objects as the hub's actors see them: no more is decoded and kept than they need.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
@@ -180,7 +180,7 @@ pub(super) fn spec_hash(spec: Option<&RawValue>) -> [u8; 32] {
 #[derive(Debug, Default)]
 pub(super) struct WorkReducer {
     hashes: HashMap<WorkKey, (i64, [u8; 32])>,
-    labels: Option<Arc<std::collections::BTreeMap<String, String>>>,
+    labels: Option<Arc<BTreeMap<String, String>>>,
 }
 
 impl WorkReducer {
@@ -259,6 +259,12 @@ fn conditions(all: &[Condition]) -> WorkConditions {
         progressing: find(names::WORK_PROGRESSING),
         degraded: find(names::WORK_DEGRADED),
     }
+}
+
+/// Whether annotations ask not to write.
+pub(super) fn is_paused(annotations: Option<&BTreeMap<String, String>>) -> bool {
+    let value = annotations.and_then(|all| all.get(names::PAUSED_ANNOTATION));
+    value.is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
 /// Digest of the resource version of an object.
