@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -163,9 +163,11 @@ async fn time(
         }
         anyhow::bail!("the watch ended")
     };
-    tokio::time::timeout(PATIENCE, rolled_out)
-        .await
-        .context("not rolled out in time")??;
+    if tokio::time::timeout(PATIENCE, rolled_out).await.is_err() {
+        let sets: Api<ManifestWorkReplicaSet> = Api::namespaced(hub.client.clone(), "default");
+        let status = sets.get(SET).await?.status.unwrap_or_default();
+        anyhow::bail!("not rolled out in {PATIENCE:?}: {}", status.message);
+    }
     #[allow(clippy::cast_precision_loss, reason = "no machine has that much")]
     Ok(Run {
         millis: started.elapsed().as_secs_f64() * 1e3,

@@ -241,11 +241,8 @@ impl ReplicaSets {
         let clusters: Api<ManagedCluster> = Api::all(client.clone());
         ctx.add_stream(
             watch(io, clusters, all(), stream("managedclusters"), |cluster| {
-                let paused = cluster.annotations().get(names::PAUSED_ANNOTATION);
-                (
-                    cluster.name_any(),
-                    paused.is_some_and(|value| value == "true"),
-                )
+                let paused = is_paused(cluster.metadata.annotations.as_ref());
+                (cluster.name_any(), paused)
             })
             .map(Event::Cluster),
         );
