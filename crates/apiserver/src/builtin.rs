@@ -237,6 +237,13 @@ pub(crate) static BUILTINS: &[Builtin] = &[
         .status()
         .fields(&["spec.clusterIP", "spec.type"])
         .returns_deleted(),
+    Builtin::new(
+        "apps",
+        "v1",
+        "ControllerRevision",
+        "controllerrevision",
+        "controllerrevisions",
+    ),
     Builtin::new("apps", "v1", "DaemonSet", "daemonset", "daemonsets")
         .short(&["ds"])
         .all()

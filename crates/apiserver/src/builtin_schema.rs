@@ -47,6 +47,7 @@ fn derived(builtin: &Builtin) -> Option<Value> {
         ("", "Secret") => document::<api::core::v1::Secret>(),
         ("", "ServiceAccount") => document::<api::core::v1::ServiceAccount>(),
         ("", "Service") => document::<api::core::v1::Service>(),
+        ("apps", "ControllerRevision") => document::<api::apps::v1::ControllerRevision>(),
         ("apps", "DaemonSet") => document::<api::apps::v1::DaemonSet>(),
         ("apps", "Deployment") => document::<api::apps::v1::Deployment>(),
         ("apps", "ReplicaSet") => document::<api::apps::v1::ReplicaSet>(),

@@ -9,6 +9,7 @@ mod discovery;
 mod jobs;
 mod objects;
 mod patches;
+mod revisions;
 mod selectors;
 mod server_side_apply;
 mod subresources;
@@ -31,6 +32,7 @@ pub(crate) fn stories() -> Vec<Story> {
         jobs::stories(),
         selectors::stories(),
         patches::stories(),
+        revisions::stories(),
         server_side_apply::stories(),
         subresources::stories(),
         deletion::stories(),

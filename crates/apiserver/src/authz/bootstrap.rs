@@ -216,6 +216,7 @@ fn view_rules() -> Value {
         "services/status",
     ];
     let apps = [
+        "controllerrevisions",
         "daemonsets",
         "daemonsets/status",
         "deployments",

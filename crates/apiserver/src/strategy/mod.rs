@@ -146,6 +146,10 @@ pub(crate) fn shape(call: &Call, object: &mut Value) -> ApiResult<Vec<String>> {
     };
     let mut unknown = metadata::prune_metadata(object);
     if def.builtin.is_some() {
+        // What a revision holds is kept as it came.
+        let held = (def.kind == "ControllerRevision")
+            .then(|| object::as_object_mut(object).remove("data"))
+            .flatten();
         let given = object.get("metadata").cloned();
         object::drop_nulls(object);
         if let Some(given) = given {
@@ -164,6 +168,9 @@ pub(crate) fn shape(call: &Call, object: &mut Value) -> ApiResult<Vec<String>> {
             schema::add_nulls(schema, status);
         }
         defaults::set(def, object);
+        if let Some(held) = held.filter(|held| !held.is_null()) {
+            set_field(object, "data", Some(held));
+        }
     } else {
         unknown.extend(schema::prune(schema, object, true));
         let nulls = match call.content_type.as_str() {

@@ -59,6 +59,7 @@ pub(super) fn validate(
                 }
             }
         }
+        "ControllerRevision" => controller_revision(object, old, errors),
         "Service" => service(object, errors),
         "Job" => job::spec(object, errors),
         "Pod" => containers(object.pointer("/spec"), "spec", errors),
@@ -211,6 +212,28 @@ fn selector_matches_template(object: &Value, errors: &mut Vec<FieldError>) {
             &labels,
             "`selector` does not match template `labels`",
         ));
+    }
+}
+
+fn controller_revision(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    if let Some(revision) = object
+        .get("revision")
+        .filter(|revision| revision.as_i64() < Some(0))
+    {
+        errors.push(FieldError::invalid(
+            "revision",
+            revision,
+            "must be greater than or equal to 0",
+        ));
+    }
+    match (old, object.get("data")) {
+        (Some(old), _) => immutable(object, old, "/data", "data", errors),
+        (None, Some(Value::Object(_))) => {}
+        (None, Some(_)) => errors.push(FieldError::required(
+            "data",
+            "data must be a valid JSON object",
+        )),
+        (None, None) => errors.push(FieldError::required("data", "data is mandatory")),
     }
 }
 

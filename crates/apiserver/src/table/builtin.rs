@@ -116,6 +116,10 @@ pub(super) fn printer(def: &ResourceDef) -> Option<&'static Printer> {
             ],
             cells: replica_set,
         },
+        "controllerrevisions.apps" => &Printer {
+            columns: &[("Controller", 0), ("Revision", 0), ("Age", 0)],
+            cells: controller_revision,
+        },
         "jobs.batch" => &Printer {
             columns: &[
                 ("Status", 0),
@@ -409,6 +413,28 @@ fn replica_set(o: &Value, now: Timestamp) -> Vec<Value> {
     ];
     cells.extend(wide(o));
     cells
+}
+
+fn controller_revision(o: &Value, now: Timestamp) -> Vec<Value> {
+    let controller = list(o, "/metadata/ownerReferences")
+        .iter()
+        .find(|owner| owner["controller"] == json!(true));
+    let controller = controller.map_or_else(
+        || "<none>".to_owned(),
+        |owner| {
+            let kind = text(owner, "/kind").to_lowercase();
+            let name = text(owner, "/name");
+            match text(owner, "/apiVersion").split_once('/') {
+                Some((group, _)) => format!("{kind}.{group}/{name}"),
+                None => format!("{kind}/{name}"),
+            }
+        },
+    );
+    vec![
+        json!(controller),
+        json!(number(o, "/revision")),
+        created(o, now),
+    ]
 }
 
 fn job(o: &Value, now: Timestamp) -> Vec<Value> {
