@@ -13,6 +13,7 @@
 //! not ours (an object of that name belongs to somebody else), or failed (retried with a back-off
 //! of its own, told in the status).
 
+mod revisions;
 mod status;
 mod sweep;
 
@@ -42,6 +43,7 @@ use super::views::{ObjectName, OwnedWork, SetView, WorkReducer, WorkView, is_pau
 use super::work_writes::{WorkRequest, WriteError, Written, carry_out, metadata_path};
 use super::{HubDeps, status_writer};
 use crate::supervision::{Backoff, BackoffPolicy, Registry, Snapshot, Stop};
+use revisions::Revisions;
 use status::StatusWrites;
 
 /// Facts that may wait. A fact takes some 10 µs, so a full mailbox is 10 ms of work; what does not
@@ -71,6 +73,10 @@ pub(super) fn describe_metrics() {
         sweep::DIFFERENCES,
         "Works that were not as their events had told, found by the regular look; any is a defect"
     );
+    metrics::describe_counter!(
+        revisions::WRITES,
+        "Writes of revisions of replica sets, by kind of write and result"
+    );
 }
 
 /// Where the set stands with its finalizer.
@@ -98,6 +104,8 @@ struct State<'a> {
     total: u32,
     updated: u32,
     available: u32,
+    /// How many there are; absent until they have been listed.
+    revisions: Option<usize>,
     in_flight: usize,
     failing: BTreeMap<String, &'a str>,
     complete: bool,
@@ -122,6 +130,7 @@ pub struct ReplicaSetAggregator {
     in_flight: HashSet<WorkKey>,
     failing: BTreeMap<WorkKey, (Backoff, String)>,
     finalizer: FinalizerStep,
+    revisions: Revisions,
     /// Clusters that are paused for all sets.
     paused: Arc<BTreeSet<String>>,
     /// When time alone changes something, and the timer for it.
@@ -171,6 +180,7 @@ impl ReplicaSetAggregator {
             in_flight: HashSet::new(),
             failing: BTreeMap::new(),
             finalizer: FinalizerStep::Idle,
+            revisions: Revisions::default(),
             paused: Arc::default(),
             wake: None,
             deleted: HashSet::new(),
@@ -230,6 +240,7 @@ impl ReplicaSetAggregator {
             self.failing.clear();
         }
         self.view = Some(view);
+        self.revisions.due = true;
         self.pause();
     }
 
@@ -272,6 +283,7 @@ impl ReplicaSetAggregator {
             self.write_finalizer(true, ctx);
             return;
         }
+        self.keep_revisions(ctx);
         self.set.tick(Timestamp::now());
         while self.in_flight.len() < MAX_IN_FLIGHT {
             let Some(action) = self.set.take_actions(1).pop() else {
@@ -333,7 +345,8 @@ impl ReplicaSetAggregator {
             }
         }
         let gone = self.set.work_keys().next().is_none();
-        if self.has_finalizer() && (gone || (asked && !foreground && self.in_flight.is_empty())) {
+        let through = gone || (asked && !foreground && self.in_flight.is_empty());
+        if self.has_finalizer() && through && self.revisions_are_gone(ctx) {
             self.write_finalizer(false, ctx);
         } else {
             self.schedule_status(ctx);
@@ -608,6 +621,7 @@ impl Actor for ReplicaSetAggregator {
         ctx.run_interval(check, |actor, ctx| {
             actor.self_check();
             actor.sweep(ctx);
+            actor.look_at_revisions(ctx);
         });
         if self.listing == Listing::First {
             self.list_works(ctx);
@@ -666,6 +680,7 @@ impl Handler<Snapshot> for ReplicaSetAggregator {
             total: status.summary.total,
             updated: status.summary.updated,
             available: status.summary.available,
+            revisions: self.revisions.number(),
             in_flight: self.in_flight.len(),
             failing: failing
                 .into_iter()

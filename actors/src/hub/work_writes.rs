@@ -30,6 +30,9 @@ pub(super) enum WriteError {
     /// A work of that name exists without this set's label.
     #[error("ManifestWork {0} exists and does not belong to this replica set")]
     NotOurs(String),
+    /// A revision of that name exists and is of another owner.
+    #[error("ControllerRevision {0} exists and does not belong to this replica set")]
+    RevisionNotOurs(String),
 }
 
 impl WriteError {
@@ -40,6 +43,12 @@ impl WriteError {
     /// The object has changed since it was seen.
     pub(super) fn is_conflict(&self) -> bool {
         matches!(self, Self::Api(kube::Error::Api(status)) if status.is_conflict())
+    }
+
+    /// The same request will be refused again: the right, or the type, is not there.
+    pub(super) fn is_final(&self) -> bool {
+        matches!(self, Self::Api(kube::Error::Api(status))
+            if status.is_forbidden() || status.is_not_found())
     }
 
     /// How long the server asks to be left alone.

@@ -9,6 +9,8 @@
 //! | R11, R12, C061 | `another_placement_takes_over` |
 //! | C064 | `a_work_of_a_user_with_the_same_name_is_left_alone` |
 //! | R13 to R22 | `rollouts` |
+//!
+//! Revisions, pauses and sweeps are muster's own.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,6 +19,7 @@
     reason = "helpers of tests fail by panicking and take what reads best"
 )]
 
+mod revisions;
 mod rollouts;
 mod sweep;
 
@@ -509,12 +512,18 @@ async fn an_idle_hub_writes_nothing() {
     hub.create_set("other", &["none"], json!({})).await;
     eventually("the other set has a status", || async {
         let message = hub.status("other").await.message;
-        if message.is_empty() { Err(()) } else { Ok(()) }
+        let revisions = hub.history("other").await;
+        if message.is_empty() || revisions.is_empty() {
+            Err((message, revisions))
+        } else {
+            Ok(())
+        }
     })
     .await;
     let after = writes();
-    // Two reports, one create and, for the other set, a finalizer and a status: nothing for `web`.
-    assert_eq!(after[0] - before[0], 1);
+    // Two reports, one create and, for the other set, a revision, a finalizer and a status: nothing
+    // for `web`.
+    assert_eq!(after[0] - before[0], 2);
     assert_eq!(after[2] - before[2], 4, "{before:?} {after:?}");
     hub.stop().await;
 }

@@ -121,6 +121,15 @@ pub const MANIFEST_WORK_REPLICA_SET_CONDITION_READY: &str = "Ready";
 pub const PAUSED_ANNOTATION: &str = "muster.dev/paused";
 /// Annotation on a replica set: clusters, parted by commas, in which it writes no work. muster's.
 pub const PAUSED_CLUSTERS_ANNOTATION: &str = "muster.dev/paused-clusters";
+/// Label on a ControllerRevision: the replica set whose template it keeps, written like the owner
+/// label of works. muster's.
+pub const REPLICA_SET_REVISION_LABEL: &str = "muster.dev/replicaset";
+/// Annotation on a replica set: how many old revisions of its template are kept. muster's, after
+/// `spec.revisionHistoryLimit` of Deployments.
+pub const REVISION_HISTORY_LIMIT_ANNOTATION: &str = "muster.dev/revision-history-limit";
+/// Annotation on a replica set, copied onto its revisions: why the template was changed.
+/// Kubernetes: `ChangeCauseAnnotation` of `k8s.io/kubectl`.
+pub const CHANGE_CAUSE_ANNOTATION: &str = "kubernetes.io/change-cause";
 /// Annotation on a work of a replica set: when it was given its template (RFC 3339). What soak and
 /// deadline of its cluster are counted from at the earliest. muster's.
 pub const ROLLOUT_STARTED_ANNOTATION: &str = "muster.dev/rollout-started";

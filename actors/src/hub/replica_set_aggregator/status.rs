@@ -85,6 +85,7 @@ impl ReplicaSetAggregator {
         if self.failing.len() > NAMED_FAILURES {
             trouble.push(format!("and {} more", self.failing.len() - NAMED_FAILURES));
         }
+        trouble.extend(self.revision_troubles());
         if self.deleting()
             && let Some(waits) = self.set.deletion_waits_for()
         {

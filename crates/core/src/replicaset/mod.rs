@@ -19,6 +19,7 @@
 mod facts;
 mod naming;
 mod obstacles;
+mod revisions;
 mod share;
 mod status;
 mod sums;
@@ -28,7 +29,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 pub use facts::{Decision, Pause, PlacementFacts, PlacementRef, Template, WorkFacts, WorkKey};
-pub use naming::{MAX_LABEL_VALUE, MAX_WORK_NAME, owner_label, placement_label, work_name};
+pub use naming::{
+    MAX_LABEL_VALUE, MAX_WORK_NAME, owner_label, placement_label, revision_name, work_name,
+};
+pub use revisions::{
+    DEFAULT_HISTORY_LIMIT, HistoryLimitError, Revision, RevisionWrite, Undo, UndoError, Wanted,
+    history_limit, is_controlled_by, plan_revisions, revised_template, undo,
+};
 pub use status::{ConditionDraft, StatusDraft, SummaryDraft};
 pub use sums::{FeedbackSums, Report, ResourceKey, ResourceSum, Value, ValueSum};
 
@@ -341,6 +348,16 @@ impl ReplicaSet {
     /// What is known of a work.
     pub fn work(&self, key: &WorkKey) -> Option<&WorkFacts> {
         self.works.get(key).map(|work| &work.facts)
+    }
+
+    /// Hash of the template that works are to carry; `None` while none is known.
+    pub fn template_hash(&self) -> Option<[u8; 32]> {
+        self.template.as_ref().map(|template| template.spec_hash)
+    }
+
+    /// Whether nothing of the set is to be written for now.
+    pub const fn is_paused(&self) -> bool {
+        self.pause.all
     }
 
     /// Clusters selected by all placements.

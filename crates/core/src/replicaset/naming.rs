@@ -15,10 +15,13 @@ const HASH_DIGITS: usize = 10;
 /// and a dash in front, still fits into 253 characters.
 pub const MAX_WORK_NAME: usize = 188;
 
-fn hash(parts: &[&str]) -> String {
+/// Longest name of an object whose name is a DNS subdomain.
+const MAX_NAME: usize = 253;
+
+fn hash<P: AsRef<[u8]>>(parts: &[P]) -> String {
     let mut digest = Sha256::new();
     for part in parts {
-        digest.update(part.as_bytes());
+        digest.update(part.as_ref());
         digest.update([0]);
     }
     let mut text = String::with_capacity(HASH_DIGITS);
@@ -61,6 +64,15 @@ pub fn work_name(namespace: &str, name: &str, placement: &str) -> String {
     format!("{}-{hash}", cut(name, MAX_WORK_NAME - HASH_DIGITS - 1))
 }
 
+/// Name of the revision that keeps a template of a replica set.
+///
+/// The same for every try, as with [`work_name`]; with the uid, so that a set that is made anew
+/// under an old name does not meet what is left of the old one.
+pub fn revision_name(name: &str, uid: &str, template: &[u8; 32]) -> String {
+    let hash = hash(&[uid.as_bytes(), template]);
+    format!("{}-{hash}", cut(name, MAX_NAME - HASH_DIGITS - 1))
+}
+
 /// Value of the placement label on a work: the placement's name, hashed where it is too long.
 pub fn placement_label(placement: &str) -> String {
     if placement.len() <= MAX_LABEL_VALUE {
@@ -99,6 +111,16 @@ mod tests {
         assert_ne!(work_name("a", "b", "cd"), work_name("a", "b", "c"));
         assert!(work_name("ns", &"x".repeat(253), "p").len() <= MAX_WORK_NAME);
         assert!(work_name("ns", &format!("{}.y", "x".repeat(176)), "p").contains("x-"));
+    }
+
+    #[test]
+    fn revisions_are_told_apart_by_set_and_template() {
+        let name = revision_name("web", "uid", &[1; 32]);
+        assert!(name.starts_with("web-") && name.len() == 14, "{name}");
+        assert_eq!(name, revision_name("web", "uid", &[1; 32]));
+        assert_ne!(name, revision_name("web", "uid", &[2; 32]));
+        assert_ne!(name, revision_name("web", "other", &[1; 32]));
+        assert_eq!(revision_name(&"x".repeat(253), "uid", &[1; 32]).len(), 253);
     }
 
     #[test]
