@@ -39,7 +39,7 @@ use serde_json::json;
 use tracing::{debug, error, info, warn};
 
 use super::facts::{Fact, TellAgain};
-use super::views::{ObjectName, OwnedWork, SetView, WorkReducer, WorkView, is_paused, spec_hash};
+use super::views::{ObjectName, OwnedWork, SetView, WorkReducer, WorkView, spec_hash};
 use super::work_writes::{WorkRequest, WriteError, Written, carry_out, metadata_path};
 use super::{HubDeps, status_writer};
 use crate::supervision::{Backoff, BackoffPolicy, Registry, Snapshot, Stop};
@@ -246,7 +246,11 @@ impl ReplicaSetAggregator {
 
     /// What is not to be written, by annotations of the set and of clusters.
     fn pause(&mut self) {
-        let mut pause = self.view.as_deref().map(pause_of).unwrap_or_default();
+        let annotations = self
+            .view
+            .as_ref()
+            .and_then(|view| view.metadata.annotations.as_ref());
+        let mut pause = Pause::read(annotations);
         pause.clusters.extend(self.paused.iter().cloned());
         self.set.set_pause(pause);
     }
@@ -590,25 +594,6 @@ impl ReplicaSetAggregator {
             error!(replica_set = %self.id, ?running, ?recount, "running counters are wrong");
             metrics::counter!("muster_mwrs_recount_differences_total").increment(1);
         }
-    }
-}
-
-/// What the annotations of a set ask not to write.
-fn pause_of(view: &SetView) -> Pause {
-    let annotations = view.metadata.annotations.as_ref();
-    let text = |name: &str| {
-        annotations
-            .and_then(|all| all.get(name))
-            .map(String::as_str)
-    };
-    let clusters = text(names::PAUSED_CLUSTERS_ANNOTATION).unwrap_or_default();
-    let clusters = clusters.split(',').map(str::trim);
-    Pause {
-        all: is_paused(annotations),
-        clusters: clusters
-            .filter(|cluster| !cluster.is_empty())
-            .map(ToOwned::to_owned)
-            .collect(),
     }
 }
 

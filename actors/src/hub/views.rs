@@ -15,6 +15,7 @@ use muster_api::replicaset::{
 };
 use muster_api::work::{FieldValue, ManifestWork, ManifestWorkSpec, ManifestWorkStatus};
 use muster_core::apply;
+pub(super) use muster_core::replicaset::is_paused;
 use muster_core::replicaset::{Report, ResourceKey, Value, WorkFacts, WorkKey};
 use muster_core::rollout::{ConditionFacts, Truth, WorkConditions};
 use serde::Deserialize;
@@ -259,12 +260,6 @@ fn conditions(all: &[Condition]) -> WorkConditions {
         progressing: find(names::WORK_PROGRESSING),
         degraded: find(names::WORK_DEGRADED),
     }
-}
-
-/// Whether annotations ask not to write.
-pub(super) fn is_paused(annotations: Option<&BTreeMap<String, String>>) -> bool {
-    let value = annotations.and_then(|all| all.get(names::PAUSED_ANNOTATION));
-    value.is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
 /// Digest of the resource version of an object.

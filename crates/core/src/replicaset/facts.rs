@@ -175,3 +175,49 @@ pub struct Pause {
     /// Nothing in these clusters.
     pub clusters: BTreeSet<String>,
 }
+
+/// Whether annotations, of a replica set or of a cluster, ask not to write.
+pub fn is_paused(annotations: Option<&BTreeMap<String, String>>) -> bool {
+    let value = annotations.and_then(|all| all.get(names::PAUSED_ANNOTATION));
+    value.is_some_and(|value| value.eq_ignore_ascii_case("true"))
+}
+
+impl Pause {
+    /// What the annotations of a replica set ask not to write.
+    pub fn read(annotations: Option<&BTreeMap<String, String>>) -> Self {
+        let clusters = annotations.and_then(|all| all.get(names::PAUSED_CLUSTERS_ANNOTATION));
+        let clusters = clusters.map(String::as_str).unwrap_or_default();
+        Self {
+            all: is_paused(annotations),
+            clusters: clusters
+                .split(',')
+                .map(str::trim)
+                .filter(|cluster| !cluster.is_empty())
+                .map(ToOwned::to_owned)
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_read_off_annotations() {
+        let read = |all: &[(&str, &str)]| {
+            let all = all
+                .iter()
+                .map(|(key, value)| ((*key).into(), (*value).into()));
+            Pause::read(Some(&all.collect()))
+        };
+        assert_eq!(Pause::read(None), Pause::default());
+        assert!(read(&[(names::PAUSED_ANNOTATION, "true")]).all);
+        assert!(read(&[(names::PAUSED_ANNOTATION, "True")]).all);
+        for other in ["", "yes", "false", "1"] {
+            assert!(!read(&[(names::PAUSED_ANNOTATION, other)]).all, "{other}");
+        }
+        let clusters = read(&[(names::PAUSED_CLUSTERS_ANNOTATION, " c2,, c1 ,")]).clusters;
+        assert_eq!(Vec::from_iter(clusters), ["c1", "c2"]);
+    }
+}

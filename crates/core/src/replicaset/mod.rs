@@ -28,7 +28,9 @@ mod turns;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-pub use facts::{Decision, Pause, PlacementFacts, PlacementRef, Template, WorkFacts, WorkKey};
+pub use facts::{
+    Decision, Pause, PlacementFacts, PlacementRef, Template, WorkFacts, WorkKey, is_paused,
+};
 pub use naming::{
     MAX_LABEL_VALUE, MAX_WORK_NAME, owner_label, placement_label, revision_name, work_name,
 };
