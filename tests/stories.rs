@@ -44,6 +44,7 @@ mod stories {
     pub(crate) mod reload;
     pub(crate) mod replica_sets;
     pub(crate) mod rollout;
+    pub(crate) mod rollout_command;
     pub(crate) mod strategies;
     pub(crate) mod watching;
 }
@@ -63,6 +64,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::reload::stories(),
         stories::replica_sets::stories(),
         stories::rollout::stories(),
+        stories::rollout_command::stories(),
         stories::strategies::stories(),
         stories::watching::stories(),
     ];

@@ -3,6 +3,7 @@
 mod agent;
 mod commands;
 mod flags;
+mod rollout;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -42,6 +43,11 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 }
 
 impl ConfigArgs {
+    /// Whether the command line names any settings.
+    pub(crate) fn is_given(&self) -> bool {
+        self.config.is_some() || !self.set.is_empty()
+    }
+
     pub(crate) fn sources(&self) -> Sources {
         let sources = Sources::of_process(self.config.clone());
         self.set.iter().fold(sources, |sources, (key, value)| {
@@ -81,6 +87,9 @@ enum Command {
     Kubeconfig(ConfigArgs),
     /// Read a password from standard input and print its hash for the broker's file of users.
     HashPassword,
+    /// Follow, pause and take back what a ManifestWorkReplicaSet rolls out.
+    #[command(subcommand)]
+    Rollout(rollout::RolloutCommand),
     /// Look at the settings.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -135,6 +144,7 @@ impl Cli {
             Command::Crds { set } => commands::crds(set),
             Command::Kubeconfig(config) => commands::kubeconfig(&config.sources()),
             Command::HashPassword => commands::hash_password(),
+            Command::Rollout(command) => command.run(),
             Command::Config(ConfigCommand::Check(config)) => {
                 commands::config_check(&config.sources())
             }

@@ -67,13 +67,13 @@ impl Fleet {
     }
 
     /// Data of the map in the template of each cluster's work.
-    async fn data(&self, cluster: &str) -> Result<Option<Value>> {
+    pub(super) async fn data(&self, cluster: &str) -> Result<Option<Value>> {
         let works = self.get(&["manifestworks", "-n", cluster]).await?;
         let manifest = &works["items"][0]["spec"]["workload"]["manifests"][0];
         Ok((!manifest.is_null()).then(|| manifest["data"].clone()))
     }
 
-    async fn change(&self, value: &str) -> Result<()> {
+    pub(super) async fn change(&self, value: &str) -> Result<()> {
         let place = "/spec/manifestWorkTemplate/workload/manifests/0/data";
         let patch = json!([{"op": "replace", "path": place, "value": {"a": value}}]);
         self.kubectl(&[

@@ -35,16 +35,21 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// A hub of the story's own, with a cluster of the backend and a simulated one, in one process.
 pub(super) struct Fleet {
-    muster: Muster,
+    pub(super) muster: Muster,
     kubectl: PathBuf,
     /// Access to the hub for kubectl.
-    hub: PathBuf,
+    pub(super) hub: PathBuf,
     /// The hub's API server, where it is not muster's own.
     _api_server: Option<OwnCluster>,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Fleet {
+    /// The settings of its process.
+    pub(super) fn settings(&self) -> PathBuf {
+        self.dir.path().join("muster.toml")
+    }
+
     /// `clusters` in TOML follow a simulated one named `simulated`.
     async fn start(kubectl: PathBuf, hub_section: &str, clusters: &str) -> Result<Self> {
         let dir = tempfile::tempdir()?;
@@ -60,7 +65,7 @@ impl Fleet {
             kubectl,
             hub: hub_kubeconfig(&data),
             _api_server: None,
-            _dir: dir,
+            dir,
         })
     }
 

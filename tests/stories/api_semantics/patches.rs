@@ -156,15 +156,23 @@ async fn patch_with_an_old_version_conflicts(world: World) -> Result<()> {
         "metadata": { "resourceVersion": resource_version(&created)? },
         "data": { "value": "3" },
     });
+    let conflict = "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; \
+         please apply your changes to the latest version and try again";
+    let name = format!("{path}/a");
     hub.rest()
-        .merge_patch(&format!("{path}/a"), &old)
+        .merge_patch(&name, &old)
         .await?
-        .refused(
-            409,
-            "Conflict",
-            "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; \
-         please apply your changes to the latest version and try again",
-        )?;
+        .refused(409, "Conflict", conflict)?;
+    // Operations are bound to a version in the same way, by writing it.
+    let old = json!([
+        { "op": "replace", "path": "/metadata/resourceVersion",
+            "value": resource_version(&created)? },
+        { "op": "replace", "path": "/data/value", "value": "3" },
+    ]);
+    hub.rest()
+        .json_patch(&name, &old)
+        .await?
+        .refused(409, "Conflict", conflict)?;
     Ok(())
 }
 

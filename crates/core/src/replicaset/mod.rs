@@ -19,6 +19,7 @@
 mod facts;
 mod naming;
 mod obstacles;
+mod progress;
 mod revisions;
 mod share;
 mod status;
@@ -34,6 +35,7 @@ pub use facts::{
 pub use naming::{
     MAX_LABEL_VALUE, MAX_WORK_NAME, owner_label, placement_label, revision_name, work_name,
 };
+pub use progress::{Progress, progress_line};
 pub use revisions::{
     DEFAULT_HISTORY_LIMIT, HistoryLimitError, Revision, RevisionWrite, Undo, UndoError, Wanted,
     history_limit, is_controlled_by, plan_revisions, revised_template, undo,

@@ -134,6 +134,11 @@ impl Default for Strategy {
 }
 
 impl Strategy {
+    /// Whether clusters that do not succeed are given up after a while.
+    pub const fn has_deadline(&self) -> bool {
+        self.deadline.is_some()
+    }
+
     /// Reads the strategy of a placement reference. A missing body is an empty one.
     ///
     /// # Errors

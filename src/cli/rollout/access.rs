@@ -1,0 +1,168 @@
+//! The way to the hub's API.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::Api;
+use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Client, Config};
+
+use super::super::ConfigArgs;
+use crate::runtime::kubeconfig_file;
+use crate::settings::{HubApi, Settings, SettingsError};
+
+/// Where the hub is.
+#[derive(Debug, Args)]
+pub(super) struct AccessArgs {
+    /// Namespace of the set; without it that of the kubeconfig's context, else `default`.
+    #[arg(short, long, value_name = "NAMESPACE", value_parser = namespace)]
+    namespace: Option<String>,
+    /// Access to the hub; without it as kubectl: `KUBECONFIG`, `~/.kube/config`, the pod.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "set"])]
+    kubeconfig: Option<PathBuf>,
+    /// Context in the kubeconfig.
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// With the hub's own settings: access as they have it, also to an embedded hub with a data
+    /// directory.
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+fn namespace(text: &str) -> Result<String, String> {
+    super::part(text, "namespace")
+}
+
+/// Why there is no way to the hub.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AccessError {
+    /// The settings are wrong.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// An embedded hub without a directory.
+    #[error(
+        "hub.data_dir is not set: a hub without it makes a new identity at every start, which no \
+         other process can know"
+    )]
+    NoDataDir,
+    /// A kubeconfig that is missing or wrong.
+    #[error("{}: {}{hint}", file.display(), told(source))]
+    File {
+        file: PathBuf,
+        source: Box<KubeconfigError>,
+        hint: &'static str,
+    },
+    /// A context that is not in the default kubeconfig.
+    #[error("kubeconfig: {}", told(.0))]
+    Context(Box<KubeconfigError>),
+    /// No kubeconfig and no service account.
+    #[error("no access to a hub was found: {0}")]
+    Infer(#[from] InferConfigError),
+    /// The settings do not make a client.
+    #[error("failed to make a client for the hub: {0}")]
+    Client(#[from] kube::Error),
+}
+
+/// The error with its causes, which its text leaves out.
+fn told(error: &KubeconfigError) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = error.source();
+    }
+    text
+}
+
+/// The hub's API, and a namespace.
+pub(super) struct Access {
+    pub(super) client: Client,
+    pub(super) namespace: String,
+}
+
+/// Whether an answer says that the object of this name does not exist, and not that its type
+/// does not.
+pub(super) fn is_missing(error: &kube::Error, name: &str) -> bool {
+    let kube::Error::Api(status) = error else {
+        return false;
+    };
+    let named = status.details.as_ref().map(|details| details.name.as_str());
+    status.is_not_found() && named == Some(name)
+}
+
+impl Access {
+    pub(super) async fn open(args: &AccessArgs) -> Result<Self, AccessError> {
+        let config = args.client_config().await?;
+        let namespace = args.namespace.clone();
+        Ok(Self {
+            namespace: namespace.unwrap_or_else(|| config.default_namespace.clone()),
+            client: Client::try_from(config)?,
+        })
+    }
+
+    /// Whether the namespace does not exist, as far as the user may know.
+    pub(super) async fn lacks_namespace(&self) -> bool {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let found = namespaces.get_metadata(&self.namespace).await;
+        found.is_err_and(|error| is_missing(&error, &self.namespace))
+    }
+}
+
+impl AccessArgs {
+    async fn client_config(&self) -> Result<Config, AccessError> {
+        if let Some(file) = &self.kubeconfig {
+            return read(file.clone(), self.context.clone(), "").await;
+        }
+        let sources = self.config.sources();
+        if !self.config.is_given() && (sources.file().is_none() || self.context.is_some()) {
+            return infer(self.context.clone()).await;
+        }
+        let hub = Settings::load(&sources)?.hub;
+        if hub.api == HubApi::Embedded {
+            let dir = hub.data_dir.ok_or(AccessError::NoDataDir)?;
+            let hint = " (has the hub been started?)";
+            return read(kubeconfig_file(&dir), self.context.clone(), hint).await;
+        }
+        let context = self.context.clone().or(hub.context);
+        match hub.kubeconfig {
+            Some(file) => read(file, context, "").await,
+            None => infer(context).await,
+        }
+    }
+}
+
+async fn read(
+    file: PathBuf,
+    context: Option<String>,
+    hint: &'static str,
+) -> Result<Config, AccessError> {
+    let options = KubeConfigOptions {
+        context,
+        ..KubeConfigOptions::default()
+    };
+    let config = match Kubeconfig::read_from(&file) {
+        Ok(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, &options).await,
+        Err(error) => Err(error),
+    };
+    config.map_err(|source| AccessError::File {
+        file,
+        source: Box::new(source),
+        hint,
+    })
+}
+
+async fn infer(context: Option<String>) -> Result<Config, AccessError> {
+    if context.is_none() {
+        return Ok(Config::infer().await?);
+    }
+    let options = KubeConfigOptions {
+        context,
+        ..KubeConfigOptions::default()
+    };
+    let config = Config::from_kubeconfig(&options).await;
+    config.map_err(|error| AccessError::Context(Box::new(error)))
+}
