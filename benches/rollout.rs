@@ -164,9 +164,9 @@ async fn time(
         anyhow::bail!("the watch ended")
     };
     if tokio::time::timeout(PATIENCE, rolled_out).await.is_err() {
-        let sets: Api<ManifestWorkReplicaSet> = Api::namespaced(hub.client.clone(), "default");
-        let status = sets.get(SET).await?.status.unwrap_or_default();
-        anyhow::bail!("not rolled out in {PATIENCE:?}: {}", status.message);
+        let all: Api<ManifestWorkReplicaSet> = Api::namespaced(hub.client.clone(), "default");
+        let reached = all.get(SET).await?.status.unwrap_or_default();
+        anyhow::bail!("not rolled out in {PATIENCE:?}: {}", reached.message);
     }
     #[allow(clippy::cast_precision_loss, reason = "no machine has that much")]
     Ok(Run {
