@@ -101,7 +101,7 @@ impl Subject {
             generation: 1,
             spec_hash: SPEC_HASH,
             labels: Arc::clone(&self.labels),
-            version: 1,
+            version: Some(1),
             started: None,
             unannotated: None,
             deleting: false,

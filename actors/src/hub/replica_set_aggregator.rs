@@ -266,9 +266,10 @@ impl ReplicaSetAggregator {
             self.set.remove_work(&key);
             return;
         };
-        // An answer to a write may have told a later generation already.
+        // The watch may be ahead of the answer to a write, and the answer of the watch: an agent can
+        // have written a status before the hub has heard that its work is there.
         let known = self.set.work(&key);
-        if known.is_none_or(|known| known.generation <= facts.generation) {
+        if known.is_none_or(|known| !facts.is_before(known)) {
             self.set.set_work(key, facts);
         }
     }

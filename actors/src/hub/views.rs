@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -262,11 +261,9 @@ fn conditions(all: &[Condition]) -> WorkConditions {
     }
 }
 
-/// Digest of the resource version of an object.
-pub(super) fn version_of(meta: &ObjectMeta) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    meta.resource_version.hash(&mut hasher);
-    hasher.finish()
+/// The resource version of an object, by which states of it are put in order.
+pub(super) fn version_of(meta: &ObjectMeta) -> Option<u64> {
+    meta.resource_version.as_deref()?.parse().ok()
 }
 
 /// What the agent says that the deletion of a work waits for.

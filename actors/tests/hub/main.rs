@@ -19,6 +19,7 @@
     reason = "helpers of tests fail by panicking and take what reads best"
 )]
 
+mod answers;
 mod revisions;
 mod rollouts;
 mod sweep;

@@ -45,7 +45,7 @@ impl Hub {
 
     /// Whatever the hub still has to do about what it was told is done: it has looked at a set
     /// that was made after it.
-    async fn is_through(&self, name: &str) {
+    pub(super) async fn is_through(&self, name: &str) {
         self.create_set(name, &["none"], json!({})).await;
         eventually("another set is looked at", || async {
             let status = self.status(name).await;

@@ -59,7 +59,8 @@ impl ReplicaSetAggregator {
                 name,
             };
             let known = self.set.work(&key);
-            if known.is_none_or(|known| known.version != version_of(meta)) {
+            let version = version_of(meta);
+            if known.is_none_or(|known| known.version != version) {
                 differ.push(key.clone());
             }
             there.insert(key);

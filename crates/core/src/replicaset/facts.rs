@@ -25,8 +25,9 @@ pub struct WorkFacts {
     pub placement: String,
     /// `metadata.generation`.
     pub generation: i64,
-    /// Digest of `metadata.resourceVersion`: whether it is the same, and nothing else.
-    pub version: u64,
+    /// `metadata.resourceVersion` as the number that it is: of two states the greater is the newer
+    /// (Kubernetes has promised that since 1.35, and etcd has always made it so).
+    pub version: Option<u64>,
     /// Canonical hash of the work's spec.
     pub spec_hash: [u8; 32],
     /// `metadata.labels`.
@@ -43,6 +44,14 @@ pub struct WorkFacts {
     pub conditions: WorkConditions,
     /// Feedback values.
     pub report: Report,
+}
+
+impl WorkFacts {
+    /// Whether this state of a work is one from before `other`.
+    pub fn is_before(&self, other: &Self) -> bool {
+        let versions = self.version.zip(other.version);
+        self.generation < other.generation || versions.is_some_and(|(own, other)| own < other)
+    }
 }
 
 /// A PlacementDecision.

@@ -77,7 +77,7 @@ pub(super) fn work(hash: [u8; 32], conditions: &str) -> WorkFacts {
     WorkFacts {
         placement: "p".to_owned(),
         generation: 1,
-        version: 1,
+        version: Some(1),
         spec_hash: hash,
         labels: Arc::new(labels(&[])),
         started: None,
