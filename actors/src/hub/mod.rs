@@ -69,7 +69,8 @@ pub struct HubSettings {
     pub coalesce: Duration,
     /// How long an agent may be away before its cluster counts as unknown.
     pub away_after: Duration,
-    /// How often running counters are compared with a recount.
+    /// How often running counters are compared with a recount, and works and revisions are listed to
+    /// compare them with what is known.
     pub self_check: Duration,
 }
 
