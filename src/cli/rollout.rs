@@ -160,18 +160,7 @@ enum RolloutError {
 fn text(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
-        other => {
-            let mut text = other.to_string();
-            let mut source = std::error::Error::source(other);
-            while let Some(error) = source {
-                let more = error.to_string();
-                if !text.contains(&more) {
-                    text = format!("{text}: {more}");
-                }
-                source = error.source();
-            }
-            text
-        }
+        other => access::told(other),
     }
 }
 

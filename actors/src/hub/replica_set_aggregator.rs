@@ -291,16 +291,21 @@ impl ReplicaSetAggregator {
         self.keep_revisions(ctx);
         self.set.tick(Timestamp::now());
         while self.in_flight.len() < MAX_IN_FLIGHT {
-            let Some(action) = self.set.take_actions(1).pop() else {
+            let actions = self.set.take_actions(1);
+            if actions.is_empty() {
                 break;
-            };
-            if self.in_flight.contains(action.key()) || self.failing.contains_key(action.key()) {
-                continue; // its answer, or its retry, looks again
             }
-            if matches!(action, WorkAction::Delete { .. }) && self.deleted.contains(action.key()) {
-                continue; // it has been asked for, and will be seen
+            // One cluster may need several: a change of one work, and the end of another.
+            for action in actions {
+                let key = action.key();
+                if self.in_flight.contains(key) || self.failing.contains_key(key) {
+                    continue; // its answer, or its retry, looks again
+                }
+                if matches!(action, WorkAction::Delete { .. }) && self.deleted.contains(key) {
+                    continue; // it has been asked for, and will be seen
+                }
+                self.write(&action, ctx);
             }
-            self.write(&action, ctx);
         }
         self.wake_later(ctx);
         self.schedule_status(ctx);
@@ -633,7 +638,6 @@ impl Handler<Fact> for ReplicaSetAggregator {
     type Result = ();
 
     fn handle(&mut self, fact: Fact, ctx: &mut Self::Context) {
-        self.set.tick(Timestamp::now());
         match fact {
             Fact::Set(view) => self.set_changed(view),
             Fact::Placement(name, facts) => self.set.set_placement(&name, facts),

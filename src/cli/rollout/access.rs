@@ -64,10 +64,10 @@ pub(super) enum AccessError {
     Client(#[from] kube::Error),
 }
 
-/// The error with its causes, which its text leaves out.
-fn told(error: &KubeconfigError) -> String {
+/// An error with its causes, which its text leaves out.
+pub(super) fn told(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
+    let mut source = error.source();
     while let Some(error) = source {
         let more = error.to_string();
         if !text.contains(&more) {

@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use jiff::Timestamp;
 use kube::Api;
 use kube::api::ListParams;
 use kube::core::{ObjectMeta, PartialObjectMeta};
@@ -61,21 +62,27 @@ impl ReplicaSetAggregator {
             let known = self.set.work(&key);
             let version = version_of(meta);
             if known.is_none_or(|known| known.version != version) {
-                differ.push(key.clone());
+                differ.push((key.clone(), known.and_then(|known| known.version)));
             }
             there.insert(key);
         }
         let gone = self.set.work_keys().filter(|key| !there.contains(*key));
-        differ.extend(gone.cloned());
+        differ.extend(gone.map(|key| (key.clone(), self.version_known(key))));
         // What was told since the list was asked for is newer than it.
-        differ.retain(|key| !self.fresher_than_list.contains(key) && !self.in_flight.contains(key));
-        for key in differ {
-            self.read_again(key, ctx);
+        differ.retain(|(key, _)| {
+            !self.fresher_than_list.contains(key) && !self.in_flight.contains(key)
+        });
+        for (key, known) in differ {
+            self.read_again(key, known, ctx);
         }
     }
 
-    /// Reads one work that is not as it was told to be.
-    fn read_again(&self, key: WorkKey, ctx: &mut Context<Self>) {
+    fn version_known(&self, key: &WorkKey) -> Option<u64> {
+        self.set.work(key).and_then(|known| known.version)
+    }
+
+    /// Reads one work that is not as it was told to be, of which this version is `known`.
+    fn read_again(&self, key: WorkKey, known: Option<u64>, ctx: &mut Context<Self>) {
         let works: Api<WorkView> = Api::namespaced(self.deps.client.clone(), &key.cluster);
         let name = key.name.clone();
         let task = self.deps.io.run(async move { works.get_opt(&name).await });
@@ -85,8 +92,7 @@ impl ReplicaSetAggregator {
             };
             let facts = work.and_then(|work| actor.reducer.reduce(work).ok());
             let facts = facts.map(|OwnedWork { facts, .. }| facts);
-            if actor.set.work(&key).map(|known| known.version) == facts.as_ref().map(|f| f.version)
-            {
+            if actor.version_known(&key) != known {
                 return; // it has been told meanwhile
             }
             warn!(
@@ -94,7 +100,12 @@ impl ReplicaSetAggregator {
                 "a work is not as its events told"
             );
             metrics::counter!(DIFFERENCES).increment(1);
-            actor.work_changed(key, facts);
+            // Whatever was known of it: a hub that was put back to a backup has lower versions.
+            actor.set.tick(Timestamp::now());
+            match facts {
+                Some(facts) => actor.set.set_work(key, facts),
+                None => actor.work_changed(key, None),
+            }
             actor.status_writes.due = true;
             actor.pump(ctx);
         }));

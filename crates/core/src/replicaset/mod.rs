@@ -294,7 +294,7 @@ impl ReplicaSet {
         self.dirty.insert((placement, key.cluster.clone()));
     }
 
-    /// At most `limit` of the writes that are wanted now; each is handed out once, until something
+    /// The writes that are wanted now, of so many clusters that they are at least `limit`; each is handed out once, until something
     /// about its cluster changes or [`ReplicaSet::retry`] is called.
     ///
     /// Begins with what changed placements and templates mean for rollouts, which is put off until
