@@ -290,6 +290,19 @@ async fn a_hub_that_starts_again_writes_none_of_what_there_is() {
     hub.give("two").await;
     hub.history_is(&[(1, "one"), (2, "two")]).await;
     hub.works_are_in(&["c1"]).await;
+    // All that the change asks for is done: what is not, the next hub would do.
+    eventually("the change has reached the work and the status", || async {
+        let set = hub.sets().get("web").await.unwrap();
+        let status = set.status.unwrap_or_default();
+        let ready = conditions::find(&status.conditions, "Ready");
+        let observed = ready.and_then(|ready| ready.observed_generation);
+        if status.summary.updated == 1 && observed == set.metadata.generation {
+            Ok(())
+        } else {
+            Err(status)
+        }
+    })
+    .await;
     assert!(stop(&hub.sets, Duration::from_secs(10)).await);
     let before = hub.revisions().list(&ListParams::default()).await.unwrap();
     let writes = || {
