@@ -2,8 +2,16 @@
 //!
 //! A pure library bench. Subject: `muster_core::replicaset` takes the event in, adjusts counters
 //! and sums, and looks for wanted writes. Control, in the same rounds: the state is computed from
-//! scratch for each event; its cost must grow with N, or the bench cannot see growth.
+//! scratch for each event; its cost must grow with N, or the bench cannot see growth. Floor, in the
+//! same rounds: a hash map that keeps the newest facts of each work and nothing else. It grows too,
+//! since of 100,000 works fewer are in the CPU's caches.
+//!
+//! Events are made just before they are taken in, as they are by the hub, which has read them.
 
+use std::collections::HashMap;
+use std::hint::black_box;
+
+use muster_core::replicaset::{WorkFacts, WorkKey};
 use serde_json::json;
 
 use crate::support::figure::{Figure, Report};
@@ -13,8 +21,10 @@ use crate::support::rounds::{Ratio, exponent, median};
 use crate::support::slow;
 
 const ROUNDS: usize = 7;
-const SIZES: [usize; 4] = [100, 1_000, 10_000, 100_000];
+const SIZES: [usize; 5] = [100, 1_000, 5_000, 10_000, 100_000];
 const EVENTS: usize = 4_000;
+/// Events made at a time: few enough to stay in a CPU's cache.
+const AT_ONCE: usize = 100;
 /// The goal: at most so many µs an event.
 const MOST_MICROS: f64 = 5.0;
 /// The goal: at most this slope of log(cost) over log(clusters).
@@ -23,93 +33,150 @@ const MOST_SLOPE: f64 = 0.05;
 const MOST_WAVE_EXPONENT: f64 = 1.05;
 
 /// CPU milliseconds that one event costs upstream's controller, and the ratio that the goal asks
-/// for where it names one. The last is computed from the law of the others, 0.55 ms a cluster.
-const PEER: [(f64, Option<f64>, &str); 4] = [
+/// for where it names one. Some are computed from the law of the others, 0.55 ms a cluster.
+const PEER: [(f64, Option<f64>, &str); 5] = [
     (55.0, Some(10_000.0), "measured"),
     (522.0, None, "measured"),
+    (2_750.0, None, "computed"),
     (5_450.0, Some(1_000_000.0), "measured"),
     (55_000.0, None, "computed"),
 ];
 
-#[allow(clippy::cast_precision_loss, reason = "at most 100,000 clusters")]
+/// Costs in µs, by size and round.
+struct Costs {
+    ours: Vec<Vec<f64>>,
+    floors: Vec<Vec<f64>>,
+    recounts: Vec<Vec<f64>>,
+}
+
 pub(crate) fn run() {
     let mut report = Report::start();
     let calibration = Calibration::measure();
-    let mut subjects: Vec<Subject> = SIZES.iter().map(|n| Subject::new(*n)).collect();
     let events = if slow::injected() { 3 } else { EVENTS };
-    let mut ours = vec![Vec::new(); SIZES.len()];
-    let mut recounts = vec![Vec::new(); SIZES.len()];
-    for _ in 0..ROUNDS {
-        for (index, subject) in subjects.iter_mut().enumerate() {
-            warm_up(subject);
-            let batch = subject.events(events);
-            ours[index].push(micros_each(subject, batch, 1));
-            // A few at the small sizes, where one is short against the clock's resolution.
-            let times = (2_000 / SIZES[index]).max(1);
-            recounts[index].push(cpu_each(times, || subject.recount()));
+    let costs = Costs::measure(events);
+    for (index, clusters) in SIZES.into_iter().enumerate() {
+        costs.tell_size(&mut report, index, clusters, events, calibration);
+    }
+    costs.tell_slopes(&mut report);
+    report.add(wave());
+}
+
+impl Costs {
+    #[allow(clippy::cast_precision_loss, reason = "at most 4,000 events")]
+    fn measure(events: usize) -> Self {
+        let mut subjects: Vec<Subject> = SIZES.iter().map(|n| Subject::new(*n)).collect();
+        let mut maps: Vec<HashMap<WorkKey, WorkFacts>> = subjects
+            .iter_mut()
+            .map(|subject| subject.wave().into_iter().collect())
+            .collect();
+        let none = || vec![Vec::new(); SIZES.len()];
+        let (mut ours, mut floors, mut recounts) = (none(), none(), none());
+        for _ in 0..ROUNDS {
+            for (index, subject) in subjects.iter_mut().enumerate() {
+                warm_up(subject);
+                let (mut spent, mut least) = (0.0, 0.0);
+                for _ in 0..events.div_ceil(AT_ONCE) {
+                    let batch = subject.events(events.min(AT_ONCE));
+                    spent += micros_of(subject, batch, 1);
+                    let batch = subject.events(events.min(AT_ONCE));
+                    least += micros_of_map(&mut maps[index], batch);
+                }
+                ours[index].push(spent / events as f64);
+                floors[index].push(least / events as f64);
+                // A few at the small sizes, where one is short against the clock's resolution.
+                let times = (2_000 / SIZES[index]).max(1);
+                recounts[index].push(cpu_each(times, || subject.recount()));
+            }
+        }
+        Self {
+            ours,
+            floors,
+            recounts,
         }
     }
-    for (index, clusters) in SIZES.into_iter().enumerate() {
-        let value = median(&ours[index]);
+
+    fn tell_size(
+        &self,
+        report: &mut Report,
+        index: usize,
+        clusters: usize,
+        events: usize,
+        calibration: Calibration,
+    ) {
+        let value = median(&self.ours[index]);
         let (peer_millis, wanted_ratio, how) = PEER[index];
         let peer = calibration.scaled(peer_millis * 1e3);
         let met = value <= MOST_MICROS && wanted_ratio.is_none_or(|ratio| peer / value >= ratio);
-        report.add(
-            Figure::new(
-                "P4",
-                format!("CPU of one status event, {clusters} clusters"),
-                value,
-                "µs",
-            )
-            .below(
-                peer,
-                format!("OCM controller, {how}, scaled by calibration"),
-            )
-            .met(met)
-            .params(calibration.params())
-            .params(json!({"clusters": clusters, "events": events, "rounds": ROUNDS, "seed": 4})),
-        );
-        let ratio = Ratio::of(&recounts[index], &ours[index]);
-        report.add(
-            Figure::new(
-                "P4",
-                format!("the same beside a recount, {clusters} clusters"),
-                value,
-                "µs",
-            )
-            .in_rounds(
-                median(&recounts[index]),
-                "recount of everything, same run",
-                ratio,
-            )
-            .params(json!({"clusters": clusters, "events": events})),
-        );
-    }
-    let slopes = |costs: &[Vec<f64>]| -> f64 {
-        let of_round = |round: usize| {
-            let points: Vec<(f64, f64)> = SIZES
-                .iter()
-                .zip(costs)
-                .map(|(n, rounds)| (*n as f64, rounds[round]))
-                .collect();
-            exponent(&points)
+        let params = json!({"clusters": clusters, "events": events, "rounds": ROUNDS, "seed": 4});
+        let named = |name: &str| {
+            let figure = Figure::new("P4", format!("{name}, {clusters} clusters"), value, "µs");
+            figure.params(params.clone())
         };
-        median(&(0..ROUNDS).map(of_round).collect::<Vec<f64>>())
+        report.add(
+            named("CPU of one status event")
+                .below(
+                    peer,
+                    format!("OCM controller, {how}, scaled by calibration"),
+                )
+                .met(met)
+                .params(calibration.params()),
+        );
+        for (name, baseline, rounds) in [
+            (
+                "the same beside a recount",
+                "recount of everything, same run",
+                &self.recounts[index],
+            ),
+            (
+                "the same beside a hash map",
+                "hash map of the newest facts, same run",
+                &self.floors[index],
+            ),
+        ] {
+            let ratio = Ratio::of(rounds, &self.ours[index]);
+            report.add(named(name).in_rounds(median(rounds), baseline, ratio));
+        }
+    }
+
+    fn tell_slopes(&self, report: &mut Report) {
+        let slope = slope_of(&self.ours);
+        let named = |name| {
+            let params = json!({"clusters": SIZES, "rounds": ROUNDS});
+            Figure::new("P4", name, slope, "").params(params)
+        };
+        report.add(
+            named("slope of log(cost of an event) over log(clusters)")
+                .below(slope_of(&self.recounts), "recount of everything, same run")
+                .met(slope <= MOST_SLOPE),
+        );
+        report.add(named("the same slope beside a hash map's").control(
+            slope_of(&self.floors),
+            "hash map of the newest facts, same run",
+        ));
+    }
+}
+
+/// Median over the rounds of the slope of log(cost) over log(clusters).
+#[allow(clippy::cast_precision_loss, reason = "at most 100,000 clusters")]
+fn slope_of(costs: &[Vec<f64>]) -> f64 {
+    let of_round = |round: usize| {
+        let points: Vec<(f64, f64)> = SIZES
+            .iter()
+            .zip(costs)
+            .map(|(n, rounds)| (*n as f64, rounds[round]))
+            .collect();
+        exponent(&points)
     };
-    let slope = slopes(&ours);
-    report.add(
-        Figure::new(
-            "P4",
-            "slope of log(cost of an event) over log(clusters)",
-            slope,
-            "",
-        )
-        .below(slopes(&recounts), "recount of everything, same run")
-        .met(slope <= MOST_SLOPE)
-        .params(json!({"clusters": SIZES, "rounds": ROUNDS})),
-    );
-    drop(subjects);
-    report.add(wave());
+    median(&(0..ROUNDS).map(of_round).collect::<Vec<f64>>())
+}
+
+/// CPU time in µs that the floor needs for `events`.
+fn micros_of_map(map: &mut HashMap<WorkKey, WorkFacts>, events: Vec<Event>) -> f64 {
+    let begin = thread_cpu();
+    for (key, facts) in events {
+        black_box(map.insert(key, facts));
+    }
+    micros(thread_cpu().saturating_sub(begin))
 }
 
 /// Brings caches to the subject, and lets the allocator tidy up what a recount before it left: at
@@ -121,11 +188,9 @@ fn warm_up(subject: &mut Subject) {
     }
 }
 
-/// CPU time in µs of each of `count` events, with a recount after every `slow_step`th of them if
-/// slowness is asked for.
-#[allow(clippy::cast_precision_loss, reason = "at most 100,000 events")]
-fn micros_each(subject: &mut Subject, events: Vec<Event>, slow_step: usize) -> f64 {
-    let count = events.len() as f64;
+/// CPU time in µs of `events`, with a recount after every `slow_step`th of them if slowness is asked
+/// for.
+fn micros_of(subject: &mut Subject, events: Vec<Event>, slow_step: usize) -> f64 {
     let begin = thread_cpu();
     for (index, event) in events.into_iter().enumerate() {
         subject.take(event);
@@ -133,7 +198,7 @@ fn micros_each(subject: &mut Subject, events: Vec<Event>, slow_step: usize) -> f
             subject.recount();
         }
     }
-    micros(thread_cpu().saturating_sub(begin)) / count
+    micros(thread_cpu().saturating_sub(begin))
 }
 
 /// One event of every cluster: the whole must grow no faster than the number of clusters.
@@ -141,7 +206,7 @@ fn micros_each(subject: &mut Subject, events: Vec<Event>, slow_step: usize) -> f
 fn wave() -> Figure {
     // With a recount for every tenth event, 100,000 clusters would take an hour.
     let sizes = if slow::injected() {
-        [100, 300, 1_000, 3_000]
+        [100, 300, 1_000, 2_000, 3_000]
     } else {
         SIZES
     };
@@ -155,7 +220,7 @@ fn wave() -> Figure {
             let mut spent = 0.0;
             for _ in 0..repeats {
                 let events = subject.wave();
-                spent += micros_each(&mut subject, events, 10) * clusters as f64;
+                spent += micros_of(&mut subject, events, 10);
             }
             points.push((clusters as f64, spent / repeats as f64));
         }

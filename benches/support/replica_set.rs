@@ -150,5 +150,5 @@ fn report(ready: i64) -> Report {
         value("Replicas", 3),
         value("AvailableReplicas", ready),
     ];
-    vec![(resource, values)]
+    Report::from_iter([(resource, values)])
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use muster_api::constants as names;
 
-use super::sums::Report;
+use super::report::Report;
 use crate::rollout::{Group, Groups, Strategy, StrategyError, WorkConditions};
 
 /// Identity of a work: the cluster's namespace and the work's name.

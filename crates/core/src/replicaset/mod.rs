@@ -20,6 +20,7 @@ mod facts;
 mod naming;
 mod obstacles;
 mod progress;
+mod report;
 mod revisions;
 mod share;
 mod status;
@@ -36,17 +37,19 @@ pub use naming::{
     MAX_LABEL_VALUE, MAX_WORK_NAME, owner_label, placement_label, revision_name, work_name,
 };
 pub use progress::{Progress, progress_line};
+pub use report::{Report, ResourceKey, Value};
 pub use revisions::{
     DEFAULT_HISTORY_LIMIT, HistoryLimitError, Revision, RevisionWrite, Undo, UndoError, Wanted,
     history_limit, is_controlled_by, plan_revisions, revised_template, undo,
 };
 pub use status::{ConditionDraft, StatusDraft, SummaryDraft};
-pub use sums::{FeedbackSums, Report, ResourceKey, ResourceSum, Value, ValueSum};
+pub use sums::{FeedbackSums, ResourceSum, ValueSum};
 
 use jiff::Timestamp;
 use muster_api::constants as names;
 
 use crate::rollout::Rollout;
+use report::Shapes;
 use share::Share;
 
 /// A write that the set wants.
@@ -123,6 +126,7 @@ pub struct ReplicaSet {
     placements: BTreeMap<String, Placement>,
     works: HashMap<WorkKey, Work>,
     sums: FeedbackSums,
+    shapes: Shapes,
     /// Clusters whose agents are away, and since when.
     away: Arc<BTreeMap<String, Timestamp>>,
     pause: Pause,
@@ -161,6 +165,7 @@ impl ReplicaSet {
             placements: BTreeMap::new(),
             works: HashMap::new(),
             sums: FeedbackSums::default(),
+            shapes: Shapes::default(),
             away: Arc::default(),
             pause: Pause::default(),
             replan: None,
@@ -232,10 +237,11 @@ impl ReplicaSet {
     }
 
     /// A work of this set appeared or changed.
-    pub fn set_work(&mut self, key: WorkKey, facts: WorkFacts) {
-        if self.works.get(&key).is_some_and(|work| work.facts == facts) {
+    pub fn set_work(&mut self, key: WorkKey, mut facts: WorkFacts) {
+        self.shapes.share(&mut facts.report);
+        let Some(facts) = self.update(&key, facts) else {
             return;
-        }
+        };
         self.forget(&key);
         let cluster = key.cluster.clone();
         let placement = self.placement_of(&facts.placement);
@@ -260,6 +266,49 @@ impl ReplicaSet {
         let placement = placement.unwrap_or_default();
         self.reweigh(&placement, &cluster);
         self.dirty.insert((placement, cluster));
+    }
+
+    /// Takes in what the agent of a known work says; gives back what more than that has changed.
+    ///
+    /// This is nearly every event, so it costs the same for any number of clusters: no index is
+    /// touched, and nothing is to be written to the work.
+    fn update(&mut self, key: &WorkKey, mut facts: WorkFacts) -> Option<WorkFacts> {
+        let Some(work) = self.works.get_mut(key) else {
+            return Some(facts);
+        };
+        let Work {
+            facts: known,
+            share,
+            reported,
+        } = work;
+        if *known == facts {
+            return None;
+        }
+        let same = known.spec_hash == facts.spec_hash
+            && known.deleting == facts.deleting
+            && known.placement == facts.placement
+            && known.labels == facts.labels;
+        let placement = self.placements.get_mut(&facts.placement).filter(|_| same);
+        let Some(placement) = placement else {
+            return Some(facts);
+        };
+        if share.total > 0 {
+            placement.count.subtract(*share);
+            // Only a work with the current template reports.
+            *share = Share::of(&facts, *reported);
+            placement.count.add(*share);
+        }
+        if *reported {
+            self.sums.replace(&known.report, &facts.report);
+            let report = turns::report(&facts, self.now);
+            if let Some(rollout) = placement.rollout_mut() {
+                rollout.report(&key.cluster, Some(report), self.now);
+            }
+        }
+        // The text that was read with the event is freed while it is still in the CPU's cache.
+        std::mem::swap(&mut known.placement, &mut facts.placement);
+        *known = facts;
+        None
     }
 
     /// A work of this set is gone.

@@ -2,34 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// An object that works of one template put on every cluster.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ResourceKey {
-    /// API group, empty for the core group.
-    pub group: String,
-    /// API version.
-    pub version: String,
-    /// Plural resource name.
-    pub resource: String,
-    /// Object name.
-    pub name: String,
-    /// Namespace, empty for cluster-scoped objects.
-    pub namespace: String,
-}
-
-/// One value that a cluster reports.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
-    /// An integer.
-    Integer(i64),
-    /// Text, also raw JSON.
-    Text(String),
-    /// A boolean.
-    Boolean(bool),
-}
-
-/// What one cluster reports for the objects of a template.
-pub type Report = Vec<(ResourceKey, Vec<(String, Value)>)>;
+use super::report::{Report, ResourceKey, Value};
 
 /// How many different texts of one value a sum lists; the rest is counted in `others`.
 /// Keeps the status of a set small whatever its clusters say: 16 texts of at most
@@ -108,10 +81,44 @@ fn take_one<K: Ord>(counts: &mut BTreeMap<K, u32>, key: &K) {
     }
 }
 
+impl Cell {
+    fn add(&mut self, value: &Value) {
+        self.clusters += 1;
+        match (value, text_of(value)) {
+            (Value::Integer(integer), _) => {
+                self.sum += i128::from(*integer);
+                *self.integers.entry(*integer).or_default() += 1;
+            }
+            (_, Some(text)) => match self.texts.get_mut(text) {
+                Some(count) => *count += 1,
+                None => {
+                    self.texts.insert(text.to_owned(), 1);
+                }
+            },
+            (_, None) => {}
+        }
+    }
+
+    fn remove(&mut self, value: &Value) {
+        self.clusters -= 1;
+        match (value, text_of(value)) {
+            (Value::Integer(integer), _) => {
+                self.sum -= i128::from(*integer);
+                take_one(&mut self.integers, integer);
+            }
+            (_, Some(text)) => take_one(&mut self.texts, &text.to_owned()),
+            (_, None) => {}
+        }
+    }
+}
+
 impl FeedbackSums {
     /// Adds what one cluster reports.
     pub fn add(&mut self, report: &Report) {
-        for (resource, values) in report.iter().filter(|(_, values)| !values.is_empty()) {
+        for (resource, values) in report.resources() {
+            if values.len() == 0 {
+                continue;
+            }
             // Look up before cloning: the key exists for all clusters but the first.
             if !self.cells.contains_key(resource) {
                 self.cells.insert(resource.clone(), BTreeMap::new());
@@ -120,25 +127,10 @@ impl FeedbackSums {
                 continue;
             };
             for (name, value) in values {
-                if !cells.contains_key(name) {
-                    cells.insert(name.clone(), Cell::default());
-                }
-                let Some(cell) = cells.get_mut(name) else {
-                    continue;
-                };
-                cell.clusters += 1;
-                match (value, text_of(value)) {
-                    (Value::Integer(integer), _) => {
-                        cell.sum += i128::from(*integer);
-                        *cell.integers.entry(*integer).or_default() += 1;
-                    }
-                    (_, Some(text)) => match cell.texts.get_mut(text) {
-                        Some(count) => *count += 1,
-                        None => {
-                            cell.texts.insert(text.to_owned(), 1);
-                        }
-                    },
-                    (_, None) => {}
+                if let Some(cell) = cells.get_mut(name) {
+                    cell.add(value);
+                } else {
+                    cells.entry(name.to_owned()).or_default().add(value);
                 }
             }
         }
@@ -146,7 +138,7 @@ impl FeedbackSums {
 
     /// Takes back a report that was added before.
     pub fn remove(&mut self, report: &Report) {
-        for (resource, values) in report {
+        for (resource, values) in report.resources() {
             let Some(cells) = self.cells.get_mut(resource) else {
                 continue;
             };
@@ -154,21 +146,34 @@ impl FeedbackSums {
                 let Some(cell) = cells.get_mut(name) else {
                     continue;
                 };
-                cell.clusters -= 1;
-                match (value, text_of(value)) {
-                    (Value::Integer(integer), _) => {
-                        cell.sum -= i128::from(*integer);
-                        take_one(&mut cell.integers, integer);
-                    }
-                    (_, Some(text)) => take_one(&mut cell.texts, &text.to_owned()),
-                    (_, None) => {}
-                }
+                cell.remove(value);
                 if cell.clusters == 0 {
                     cells.remove(name);
                 }
             }
             if cells.is_empty() {
                 self.cells.remove(resource);
+            }
+        }
+    }
+
+    /// Puts what a cluster reports now in the place of what it did `before`, which was added.
+    pub fn replace(&mut self, before: &Report, now: &Report) {
+        if !before.is_shaped_like(now) {
+            self.remove(before);
+            self.add(now);
+            return;
+        }
+        // Mostly one value of many has changed.
+        for ((resource, old), (_, new)) in before.resources().zip(now.resources()) {
+            let Some(cells) = self.cells.get_mut(resource) else {
+                continue;
+            };
+            for ((name, old), (_, new)) in old.zip(new).filter(|((_, old), (_, new))| old != new) {
+                if let Some(cell) = cells.get_mut(name) {
+                    cell.remove(old);
+                    cell.add(new);
+                }
             }
         }
     }
@@ -223,13 +228,8 @@ mod tests {
     }
 
     fn report(values: &[(&str, Value)]) -> Report {
-        vec![(
-            key(),
-            values
-                .iter()
-                .map(|(n, v)| ((*n).to_owned(), v.clone()))
-                .collect(),
-        )]
+        let values = values.iter().map(|(n, v)| ((*n).to_owned(), v.clone()));
+        Report::from_iter([(key(), values.collect())])
     }
 
     #[test]
@@ -309,12 +309,11 @@ mod tests {
                 ("[xy]", any_value()), 0..3)), 0..40)
         ) {
             let mut running = FeedbackSums::default();
-            let mut current: Vec<Report> = vec![Vec::new(); 4];
+            let mut current = vec![Report::default(); 4];
             for (cluster, mut values) in history {
                 values.dedup_by(|a, b| a.0 == b.0);
-                let next: Report = vec![(key(), values)];
-                running.remove(&current[cluster]);
-                running.add(&next);
+                let next = Report::from_iter([(key(), values)]);
+                running.replace(&current[cluster], &next);
                 current[cluster] = next;
             }
             let mut fresh = FeedbackSums::default();

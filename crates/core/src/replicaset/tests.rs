@@ -94,7 +94,7 @@ pub(super) fn work(hash: [u8; 32], conditions: &str) -> WorkFacts {
             },
             degraded: present('D'),
         },
-        report: Vec::new(),
+        report: Report::default(),
     }
 }
 
@@ -435,8 +435,7 @@ fn placement_summaries_carry_the_progress_text() {
     );
 }
 
-#[test]
-fn feedback_counts_only_current_works_of_selected_clusters() {
+fn report<const N: usize>(values: [(&str, i64); N]) -> Report {
     let resource = ResourceKey {
         group: "apps".into(),
         version: "v1".into(),
@@ -444,11 +443,14 @@ fn feedback_counts_only_current_works_of_selected_clusters() {
         name: "web".into(),
         namespace: "default".into(),
     };
+    let values = values.map(|(name, value)| (name.to_owned(), Value::Integer(value)));
+    Report::from_iter([(resource, values.to_vec())])
+}
+
+#[test]
+fn feedback_counts_only_current_works_of_selected_clusters() {
     let with = |hash, n| WorkFacts {
-        report: vec![(
-            resource.clone(),
-            vec![("ReadyReplicas".to_owned(), Value::Integer(n))],
-        )],
+        report: report([("ReadyReplicas", n)]),
         ..work(hash, "AV")
     };
     let mut set = set(&["c1", "c2"]);
@@ -481,14 +483,20 @@ proptest! {
             let letters: String = "AVPpD".chars().enumerate()
                 .filter(|(i, _)| bits >> i & 1 == 1).map(|(_, c)| c).collect();
             let hash = if bits & 32 == 0 { NEW } else { OLD };
+            let report = match bits & 3 {
+                0 => Report::default(),
+                1 => report([("Ready", (bits >> 2).into())]),
+                _ => report([("Ready", 1), ("Known", (bits >> 3).into())]),
+            };
+            let work = |letters| WorkFacts { report: report.clone(), ..work(hash, letters) };
             match step {
                 0 => set.set_placement("p", Some(selects(&clusters[..cluster]))),
                 1 => set.set_placement("p", None),
                 2 => set.remove_work(&key(name)),
                 3 => set.set_template(template(i64::from(bits), hash, &["p"])),
-                4 => set.set_work(key(name), WorkFacts { deleting: bits & 64 > 0, ..work(hash, &letters) }),
+                4 => set.set_work(key(name), WorkFacts { deleting: bits & 64 > 0, ..work(&letters) }),
                 _ => set.set_work(
-                    WorkKey { cluster: name.into(), name: "extra".into() }, work(hash, &letters)),
+                    WorkKey { cluster: name.into(), name: "extra".into() }, work(&letters)),
             }
             prop_assert_eq!(set.status(), set.recount());
         }
