@@ -294,6 +294,15 @@ async fn a_template_of_before_is_had_again(world: World) -> Result<()> {
     fleet.is_done().await?;
     let all = ["1 <none>", "2 a second try", "3 * yet another"];
     fleet.history_is(&all).await?;
+    for (metric, label, expected) in [
+        ("muster_mwrs_revision_writes_total", "kind=\"create\"", 3.0),
+        ("muster_mwrs_revision_writes_total", "result=\"error\"", 0.0),
+        ("muster_mwrs_sweep_differences_total", "", 0.0),
+        ("muster_mwrs_recount_differences_total", "", 0.0),
+    ] {
+        let told = fleet.muster.metric(metric, label).await?;
+        ensure!((told - expected).abs() < 0.5, "{metric}{{{label}}} is {told}");
+    }
 
     three_revisions_are_listed_by_kubectl(&fleet).await?;
     // A template is shown as it was.
