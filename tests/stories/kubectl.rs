@@ -15,6 +15,7 @@ pub(crate) fn stories() -> Vec<Story> {
         objects_are_labelled_scaled_described_and_deleted,
         a_custom_type_is_listed_and_explained,
         apply_creates_changes_and_prunes_fields,
+        a_list_of_objects_is_created_and_checked,
         mistakes_are_told_in_the_words_of_the_server,
         a_server_side_dry_run_changes_nothing,
     ]
@@ -489,6 +490,29 @@ async fn apply_creates_changes_and_prunes_fields(world: World) -> Result<()> {
         hub,
         ["get", "configmap", "a", "-n", n, "-o", "jsonpath={.data}"],
         r#"{"one":"11","ours":"3"}"#
+    );
+    Ok(())
+}
+
+/// For a `List` kubectl asks for schemas in another form than for single objects.
+async fn a_list_of_objects_is_created_and_checked(world: World) -> Result<()> {
+    let hub = world.hub().await?;
+    let namespace = hub.namespace().await?;
+    let list = |field: &str| {
+        let config_map = |name| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, field: {"a": "1"}});
+        json!({"apiVersion": "v1", "kind": "List", "items": [config_map("one"), config_map("two")]})
+            .to_string()
+    };
+    let create = ["create", "-n", namespace.as_str(), "-f", "-"];
+    let created = hub.kubectl_with_input(&create, &list("data")).await?.ok()?;
+    ensure!(
+        created == "configmap/one created\nconfigmap/two created\n",
+        "{created}"
+    );
+    let refused = hub.kubectl_with_input(&create, &list("date")).await?;
+    ensure!(
+        refused.code == Some(1) && refused.stderr.contains("unknown field \"date\""),
+        "{refused:?}"
     );
     Ok(())
 }

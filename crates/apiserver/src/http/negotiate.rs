@@ -53,6 +53,17 @@ pub(crate) fn accepted(headers: &HeaderMap) -> ApiResult<Form> {
     Err(ApiError::not_acceptable())
 }
 
+/// What the real server calls `OpenAPI` version 2 in protobuf when it gives it.
+pub(crate) const OPENAPI_PROTOBUF: &str =
+    "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// Whether `OpenAPI` version 2 is wanted in protobuf, as kubectl wants it; it asks by another name
+/// than it is answered.
+pub(crate) fn wants_openapi_protobuf(headers: &HeaderMap) -> bool {
+    let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok());
+    accept.is_some_and(|accept| accept.contains("application/com.github.proto-openapi.spec.v2"))
+}
+
 /// The content type of a request's body, without parameters.
 pub(crate) fn content_type(headers: &HeaderMap) -> &str {
     headers

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WARNING};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Value, json};
@@ -88,8 +88,7 @@ impl ApiService {
                 if parts.method != Method::GET && parts.method != Method::HEAD {
                     return Err(ApiError::no_such_path());
                 }
-                let form = negotiate::accepted(&parts.headers).unwrap_or(Form::Object);
-                return plain(&server, &other, form);
+                return plain(&server, &other, &parts.headers);
             }
         };
         let types = server.registry.types();
@@ -284,8 +283,9 @@ async fn dispatch(verb: Verb, call: Call) -> ApiResult<Response<ApiBody>> {
     Ok(response)
 }
 
-fn plain(server: &Inner, target: &Target, form: Form) -> ApiResult<Response<ApiBody>> {
+fn plain(server: &Inner, target: &Target, headers: &HeaderMap) -> ApiResult<Response<ApiBody>> {
     let types = server.registry.types();
+    let form = negotiate::accepted(headers).unwrap_or(Form::Object);
     let aggregated = form == Form::AggregatedDiscovery;
     let value = match target {
         Target::CoreVersions | Target::Groups if aggregated => {
@@ -305,6 +305,15 @@ fn plain(server: &Inner, target: &Target, form: Form) -> ApiResult<Response<ApiB
         Target::GroupVersion { group, version } => discovery::resources(&types, group, version),
         Target::Plain(path) => match path.trim_end_matches('/') {
             "/version" => Some(discovery::version()),
+            "/openapi/v2" if negotiate::wants_openapi_protobuf(headers) => {
+                // In this form, a document that has nothing has no bytes.
+                let mut response = json_response(StatusCode::OK, Bytes::new());
+                response.headers_mut().insert(
+                    CONTENT_TYPE,
+                    HeaderValue::from_static(negotiate::OPENAPI_PROTOBUF),
+                );
+                return Ok(response);
+            }
             "/openapi/v2" => Some(openapi::version_2()),
             "/openapi/v3" => Some(openapi::index(&types)),
             path if path.starts_with("/openapi/v3/") => {
