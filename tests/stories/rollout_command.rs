@@ -301,7 +301,10 @@ async fn a_template_of_before_is_had_again(world: World) -> Result<()> {
         ("muster_mwrs_recount_differences_total", "", 0.0),
     ] {
         let told = fleet.muster.metric(metric, label).await?;
-        ensure!((told - expected).abs() < 0.5, "{metric}{{{label}}} is {told}");
+        ensure!(
+            (told - expected).abs() < 0.5,
+            "{metric}{{{label}}} is {told}"
+        );
     }
 
     three_revisions_are_listed_by_kubectl(&fleet).await?;
