@@ -1,0 +1,161 @@
+//! The objects of a remote that are kept on this machine.
+//!
+//! ```text
+//! {work_dir}/{hash of url and branch}/
+//!   lock        held as long as there is a writer
+//!   tip         the commit whose tree is complete in objects
+//!   objects/    packs
+//! ```
+//!
+//! All of it can be got again: whatever seems wrong is dropped, and the next look at the remote
+//! begins with nothing.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, BufRead};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use gix_hash::ObjectId;
+use gix_object::Kind;
+
+use crate::config::Limits;
+use crate::error::{GitErrorKind, Result};
+use crate::objects::{HASH, Objects, id_of, parse_id};
+
+pub(crate) struct Store {
+    folder: PathBuf,
+    /// Unlocks when it is dropped.
+    _lock: File,
+}
+
+impl Store {
+    /// Opens or makes the store for `key` below `work_dir`.
+    pub(crate) fn open(work_dir: &Path, key: &str) -> Result<Self> {
+        let folder = work_dir.join(id_of(Kind::Blob, key.as_bytes())?.to_string());
+        fs::create_dir_all(&folder).map_err(at(&folder))?;
+        let path = folder.join("lock");
+        let lock = File::create(&path).map_err(at(&path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(GitErrorKind::FolderInUse { path: folder });
+            }
+            Err(TryLockError::Error(error)) => return Err(at(&path)(error)),
+        }
+        Ok(Self {
+            folder,
+            _lock: lock,
+        })
+    }
+
+    fn objects_folder(&self) -> PathBuf {
+        self.folder.join("objects")
+    }
+
+    /// The objects as they are now.
+    pub(crate) fn objects(&self, limits: &Limits) -> Result<Objects> {
+        let folder = self.objects_folder();
+        let packs = folder.join("pack");
+        fs::create_dir_all(&packs).map_err(at(&packs))?;
+        Objects::open(&folder, limits.object_bytes)
+    }
+
+    /// The commit whose tree is here.
+    pub(crate) fn tip(&self) -> Result<Option<ObjectId>> {
+        let path = self.folder.join("tip");
+        match fs::read(&path) {
+            Ok(hex) => Ok(parse_id(hex.trim_ascii_end())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(at(&path)(error)),
+        }
+    }
+
+    /// Notes that the tree of `tip` is here, or that none is known to be.
+    pub(crate) fn set_tip(&self, tip: Option<ObjectId>) -> Result<()> {
+        let path = self.folder.join("tip");
+        match tip {
+            Some(tip) => {
+                let new = self.folder.join("tip.new");
+                fs::write(&new, format!("{tip}\n")).map_err(at(&new))?;
+                fs::rename(&new, &path).map_err(at(&path))
+            }
+            None => ignore_missing(fs::remove_file(&path)).map_err(at(&path)),
+        }
+    }
+
+    /// Takes in a pack, which may build on objects that are here already.
+    ///
+    /// # Errors
+    ///
+    /// `Ok(Err(text))` if it is the pack that is wrong, or reading it.
+    pub(crate) fn add_pack(
+        &self,
+        pack: &mut dyn BufRead,
+        limits: &Limits,
+    ) -> Result<Result<(), String>> {
+        let objects = self.objects(limits)?;
+        let packs = self.objects_folder().join("pack");
+        let options = gix_pack::bundle::write::Options {
+            thread_limit: Some(1),
+            alloc_limit_bytes: Some(limits.object_bytes),
+            ..Default::default()
+        };
+        let written = gix_pack::Bundle::write_to_directory(
+            pack,
+            Some(&packs),
+            &mut gix_utils::progress::Discard,
+            &AtomicBool::new(false),
+            Some(objects.database()),
+            HASH,
+            options,
+        );
+        match written {
+            Ok(outcome) => {
+                if let Some(keep) = outcome.keep_path {
+                    ignore_missing(fs::remove_file(&keep)).map_err(at(&keep))?;
+                }
+                Ok(Ok(()))
+            }
+            Err(error) => Ok(Err(format!("{error:#}"))),
+        }
+    }
+
+    /// Whether there are more packs than `limits` allow.
+    pub(crate) fn is_full(&self, limits: &Limits) -> Result<bool> {
+        let packs = self.objects_folder().join("pack");
+        match fs::read_dir(&packs) {
+            Ok(entries) => {
+                let is_pack = |entry: &io::Result<fs::DirEntry>| {
+                    entry
+                        .as_ref()
+                        .is_ok_and(|e| e.path().extension().is_some_and(|e| e == "pack"))
+                };
+                Ok(entries.filter(is_pack).count() > limits.packs)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(at(&packs)(error)),
+        }
+    }
+
+    /// Drops all that is kept.
+    pub(crate) fn clear(&self) -> Result<()> {
+        self.set_tip(None)?;
+        let objects = self.objects_folder();
+        ignore_missing(fs::remove_dir_all(&objects)).map_err(at(&objects))
+    }
+}
+
+fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> GitErrorKind {
+    let path = path.to_owned();
+    move |source| GitErrorKind::Folder {
+        path: path.clone(),
+        source,
+    }
+}
