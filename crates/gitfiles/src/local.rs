@@ -197,3 +197,53 @@ fn is_bare(git_dir: &Path) -> Result<bool> {
     // As Git does: what is not said is told by the name.
     Ok(is_bare.unwrap_or_else(|| !git_dir.ends_with(".git")))
 }
+
+#[cfg(test)]
+mod tests {
+    use gix_object::Kind;
+
+    use super::*;
+
+    fn commit(message: &str) -> (ObjectId, NewObjects) {
+        let mut objects = NewObjects::default();
+        let tree = objects.add(Kind::Tree, &[]).unwrap();
+        let who = "Ann <ann@example.com> 0 +0000";
+        let text = format!("tree {tree}\nauthor {who}\ncommitter {who}\n\n{message}\n");
+        let commit = objects.add(Kind::Commit, text.as_bytes()).unwrap();
+        (commit, objects)
+    }
+
+    #[test]
+    fn a_branch_moves_only_from_where_it_was_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        for name in ["objects", "refs"] {
+            fs::create_dir(file(name)).unwrap();
+        }
+        fs::write(file("HEAD"), "ref: refs/heads/main\n").unwrap();
+        let local = Local::open(folder.path(), "refs/heads/main", 1 << 20).unwrap();
+        assert_eq!(local.look().unwrap().start, Start::Empty);
+
+        let [(a, of_a), (b, of_b), (c, of_c)] = ["a", "b", "c"].map(commit);
+        assert_eq!(local.push(None, a, &of_a).unwrap(), Pushed::Done);
+        assert_eq!(local.push(None, b, &of_b).unwrap(), Pushed::Moved);
+        assert_eq!(local.look().unwrap().start, Start::Branch(a));
+        assert_eq!(local.push(Some(a), b, &of_b).unwrap(), Pushed::Done);
+        assert_eq!(local.push(Some(a), c, &of_c).unwrap(), Pushed::Moved);
+        assert_eq!(local.look().unwrap().start, Start::Branch(b));
+
+        let other = Local::open(folder.path(), "refs/heads/other", 1 << 20).unwrap();
+        assert_eq!(other.look().unwrap().start, Start::Default(b));
+        fs::remove_file(file("refs/heads/main")).unwrap();
+        assert_eq!(local.push(Some(b), c, &of_c).unwrap(), Pushed::Vanished);
+        assert_eq!(local.look().unwrap().start, Start::Empty);
+
+        fs::create_dir_all(file("refs/heads")).unwrap();
+        fs::write(file("refs/heads/main"), "ref: refs/heads/other\n").unwrap();
+        let error = local.look().err().unwrap();
+        assert!(matches!(error, GitErrorKind::Unsupported { .. }), "{error}");
+        fs::write(file("refs/heads/main"), "nonsense\n").unwrap();
+        let error = local.look().err().unwrap();
+        assert!(matches!(error, GitErrorKind::Damaged { .. }), "{error}");
+    }
+}
