@@ -307,3 +307,16 @@ pub(crate) fn error(config: &Config, kind: GitErrorKind) -> GitError {
         kind,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_writer_can_go_to_a_thread_that_may_block() {
+        const fn is_send_and_sync<T: Send + Sync + 'static>() {}
+        is_send_and_sync::<Branch>();
+        is_send_and_sync::<Branches>();
+        is_send_and_sync::<GitError>();
+    }
+}

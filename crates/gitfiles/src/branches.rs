@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::branch::{Branch, Shared, error};
-use crate::config::Config;
+use crate::config::{Config, Credentials};
 use crate::error::{GitError, GitErrorKind, Result};
 use crate::location::Location;
 use crate::path::FilePath;
@@ -60,6 +60,12 @@ impl Branches {
     fn claim(&self, config: &Config) -> Result<(Location, Arc<Mutex<Shared>>, Claim)> {
         config.check()?;
         let location = Location::parse(&config.url)?;
+        if config.credentials != Credentials::None && !location.takes_credentials() {
+            return Err(GitErrorKind::Setting {
+                field: "credentials",
+                reason: "only http and https know any".to_owned(),
+            });
+        }
         let loose_key = location.loose_key();
         let key = (location.key(), config.branch.clone());
         let mut lines = lock(&self.lines);
@@ -204,6 +210,15 @@ mod tests {
         let bench = Bench::new();
         assert!(bench.open("ssh://host/a", "main", "a").is_err());
         assert!(bench.open(URL, "a..b", "a").is_err());
+        for url in ["git://host/a", "/srv/a"] {
+            let mut config = Config::new(url, "main", bench.folder.path().to_owned());
+            config.credentials = Credentials::Basic {
+                user: "ann".to_owned(),
+                password: "secret".to_owned(),
+            };
+            let text = bench.branches.open(config).unwrap_err().to_string();
+            assert!(text.contains("credentials cannot be used"), "{text}");
+        }
         assert_eq!(bench.branches.count(), 0);
         let file = bench.folder.path().join("file");
         std::fs::write(&file, "").unwrap();

@@ -140,7 +140,7 @@ pub struct Limits {
     /// What one fetch may bring, in bytes.
     pub fetch_bytes: u64,
     /// What one object of the repository may have, in bytes; objects are held in memory one at a
-    /// time.
+    /// time. Also what the paths of all files may have together where they are listed.
     pub object_bytes: usize,
     /// How many packs are kept in the working folder. Each commit and each fetch adds one; above
     /// this, all are dropped and the tip is fetched anew.

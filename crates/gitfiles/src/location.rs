@@ -45,6 +45,10 @@ impl Location {
                 .to_file_path()
                 .map(Self::Path)
                 .map_err(|()| refused("it is no path of this machine")),
+            // Whether the server would decode it is not said anywhere.
+            "git" if url.path().contains('%') => Err(refused(
+                "its path has spaces or characters that need an encoding",
+            )),
             "git" => match url.host() {
                 Some(host) => Ok(Self::Daemon {
                     // Brackets are the URL's, not the address's.
@@ -103,6 +107,11 @@ impl Location {
     pub(crate) fn loose_key(&self) -> String {
         let key = self.key();
         key.strip_suffix(".git").map(str::to_owned).unwrap_or(key)
+    }
+
+    /// Whether there is a way to show it credentials.
+    pub(crate) const fn takes_credentials(&self) -> bool {
+        matches!(self, Self::Http(_))
     }
 
     /// Whether it is on this machine.
@@ -199,6 +208,7 @@ mod tests {
             ("https://host/a?x=1", "query"),
             ("https://", "empty host"),
             ("git:///a", "no host"),
+            ("git://host/a b", "need an encoding"),
             ("file://host/a", "no path of this machine"),
         ] {
             let error = Location::parse(text).expect_err(text).to_string();

@@ -79,6 +79,11 @@ impl Objects {
         Ok(())
     }
 
+    /// What one object may have, in bytes.
+    pub(crate) const fn object_bytes(&self) -> usize {
+        self.object_bytes
+    }
+
     /// For looking up what a thin pack builds on.
     pub(crate) const fn database(&self) -> &gix_odb::Handle {
         &self.database

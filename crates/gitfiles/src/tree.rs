@@ -254,6 +254,8 @@ pub(crate) fn files(
             _ => return Ok(Vec::new()),
         },
     };
+    // A tree that holds another many times over may list more than there is memory.
+    let mut bytes_left = objects.object_bytes();
     let mut found = Vec::new();
     let mut folders = vec![(String::new(), top)];
     while let Some((prefix, id)) = folders.pop() {
@@ -261,6 +263,12 @@ pub(crate) fn files(
             let Ok(path) = name.to_str().map(|name| format!("{prefix}{name}")) else {
                 continue;
             };
+            bytes_left = bytes_left
+                .checked_sub(path.len())
+                .ok_or(GitErrorKind::TooLarge {
+                    what: "the list of files",
+                    limit: objects.object_bytes() as u64,
+                })?;
             // Also bounds how deep a tree is followed that was made to go on forever.
             let Ok(path) = FilePath::new(path) else {
                 continue;

@@ -1,5 +1,6 @@
 //! Others push to the same branch.
 
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -233,4 +234,27 @@ fn history_may_be_rewritten_by_others() {
         assert_eq!(count(&bare, "main"), 2);
         assert_sound(&bare);
     }
+}
+
+#[test]
+fn a_reference_that_is_locked_just_then_is_tried_again() {
+    let Some(lab) = Lab::new() else { return };
+    let bare = lab.bare("r.git");
+    lab.other_pushes(&bare, "main", &[("a", "1")]);
+    let branch = lab.open(Way::Http, "r.git");
+    let lock = bare.join("refs/heads/main.lock");
+    let mut pushes = 0;
+    lab.http.intercept(move |method, target| {
+        if method == "POST" && target.ends_with("git-receive-pack") {
+            pushes += 1;
+            if pushes == 1 {
+                fs::write(&lock, "").unwrap();
+            }
+        } else if target.ends_with("service=git-upload-pack") && lock.exists() {
+            fs::remove_file(&lock).unwrap();
+        }
+        None
+    });
+    assert_eq!(branch.commit(&[set("b", "1")], "x").unwrap().tries, 2);
+    assert_eq!(count(&bare, "main"), 2);
 }

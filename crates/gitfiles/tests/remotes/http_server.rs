@@ -19,6 +19,8 @@ struct State {
     /// User and password that everyone has to show.
     login: Option<String>,
     interceptor: Option<Interceptor>,
+    /// Of answers to which requests only so many bytes are sent.
+    cut: Option<(&'static str, usize)>,
     /// Method, target, and how many bytes the answer had.
     served: Vec<(String, String, usize)>,
     /// The header `authorization` of each request.
@@ -81,6 +83,11 @@ impl HttpServer {
         });
     }
 
+    /// Sends only `bytes` of the answer to requests whose method and target contain `wanted`.
+    pub(crate) fn cut(&self, cut: Option<(&'static str, usize)>) {
+        self.state.lock().unwrap().cut = cut;
+    }
+
     /// Gives and forgets what was served.
     pub(crate) fn take_served(&self) -> Vec<(String, String, usize)> {
         std::mem::take(&mut self.state.lock().unwrap().served)
@@ -133,10 +140,16 @@ fn serve(stream: impl Read + Write, root: &Path, state: &Mutex<State>) -> io::Re
             answer
         }
     };
-    let answer = match answer {
+    let mut answer = match answer {
         Some(answer) => answer.into_bytes(),
         None => run_backend(root, &method, &target, &content_type, &body)?,
     };
+    let cut = state.lock().unwrap().cut;
+    if let Some((wanted, bytes)) = cut
+        && format!("{method} {target}").contains(wanted)
+    {
+        answer.truncate(bytes);
+    }
     state
         .lock()
         .unwrap()

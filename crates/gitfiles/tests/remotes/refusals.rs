@@ -387,3 +387,49 @@ fn tls_needs_an_authority_that_is_trusted() {
         "{error}"
     );
 }
+
+#[test]
+fn an_answer_that_ends_early_leaves_nothing_half_done() {
+    let Some(lab) = Lab::new() else { return };
+    let bare = lab.bare("r.git");
+    lab.other_pushes(&bare, "main", &[("large", &noise())]);
+    let branch = lab.open(Way::Http, "r.git");
+    lab.http.cut(Some(("POST /r.git/git-upload-pack", 10_000)));
+    let error = fails(&branch);
+    assert!(matches!(error.kind, GitErrorKind::Broken { .. }), "{error}");
+    assert!(error.is_transient());
+    lab.http.cut(None);
+    assert_eq!(branch.files().unwrap(), [path("large")]);
+
+    // The push is done, and its answer lost. Whoever asks again finds it as wanted.
+    lab.http.cut(Some(("POST /r.git/git-receive-pack", 0)));
+    let error = fails(&branch);
+    assert!(matches!(error.kind, GitErrorKind::Broken { .. }), "{error}");
+    lab.http.cut(None);
+    assert_eq!(ls(&bare, "main"), ["a", "large"]);
+    let again = branch.commit(&[set("a", "1")], "x").unwrap();
+    assert_eq!((again.changed, again.pushed), (0, false));
+    assert_eq!(count(&bare, "main"), 2);
+}
+
+#[test]
+fn a_list_of_files_without_end_is_given_up() {
+    let Some(lab) = Lab::new() else { return };
+    let bare = lab.bare("r.git");
+    lab.other_pushes(&bare, "main", &[("a/b/c/d", "1"), ("a/b/c/e", "2")]);
+    let mut config = lab.config(Way::Path, "r.git", "main");
+    // More than any object here has, and less than all paths.
+    config.limits.object_bytes = 250;
+    let branch = Branch::open(config.clone()).unwrap();
+    assert_eq!(branch.files().unwrap().len(), 2);
+    let many: Vec<String> = (0..5).map(|n| format!("{}/{n}", "x".repeat(60))).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|at| (at.as_str(), "1")).collect();
+    lab.other_pushes(&bare, "main", &many);
+    let error = branch.files().unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("the list of files is larger than 250 bytes"),
+        "{error}"
+    );
+}
