@@ -12,7 +12,7 @@
 //! | [`config`] | where, who, and how much |
 //! | [`path`] | paths that every system can hold |
 //! | [`layout`] | where an object of Kubernetes is in the repository |
-//! | [`message`] | what a commit says of such objects |
+//! | [`mod@message`] | what a commit says of such objects |
 //! | [`error`] | what can go wrong |
 //! | [`pace`] | clock and waiting |
 //! | `tree` | changes to trees, blob by blob |
