@@ -24,8 +24,15 @@ use crate::objects::{HASH, Objects, id_of, parse_id};
 
 pub(crate) struct Store {
     folder: PathBuf,
-    /// Unlocks when it is dropped.
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a process that is just being started by another thread
+        // has it, too, until it is under way. If this fails, closing is what is left.
+        let _ = self.lock.unlock();
+    }
 }
 
 impl Store {
@@ -42,10 +49,7 @@ impl Store {
             }
             Err(TryLockError::Error(error)) => return Err(at(&path)(error)),
         }
-        Ok(Self {
-            folder,
-            _lock: lock,
-        })
+        Ok(Self { folder, lock })
     }
 
     fn objects_folder(&self) -> PathBuf {
@@ -157,5 +161,45 @@ fn at(path: &Path) -> impl Fn(io::Error) -> GitErrorKind {
     move |source| GitErrorKind::Folder {
         path: path.clone(),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_free_again_when_it_is_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), "key").unwrap();
+        let error = Store::open(folder.path(), "key").err().unwrap();
+        assert!(matches!(error, GitErrorKind::FolderInUse { .. }), "{error}");
+        Store::open(folder.path(), "another").unwrap();
+        // As a process has it that is just being started.
+        let inherited = store.lock.try_clone().unwrap();
+        drop(store);
+        Store::open(folder.path(), "key").unwrap();
+        drop(inherited);
+    }
+
+    #[test]
+    fn tips_are_kept_and_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), "key").unwrap();
+        assert_eq!(store.tip().unwrap(), None);
+        let tip = parse_id("1".repeat(40).as_bytes());
+        store.set_tip(tip).unwrap();
+        assert_eq!(store.tip().unwrap(), tip);
+        store.clear().unwrap();
+        assert_eq!(store.tip().unwrap(), None);
+        store.set_tip(None).unwrap();
+
+        fs::create_dir(store.folder.join("tip")).unwrap();
+        let error = store.tip().unwrap_err();
+        assert!(matches!(error, GitErrorKind::Folder { .. }), "{error}");
+        assert!(error.to_string().contains("/tip"), "{error}");
+        fs::write(store.folder.join("objects"), "").unwrap();
+        let error = store.objects(&Limits::default()).err().unwrap();
+        assert!(matches!(error, GitErrorKind::Folder { .. }), "{error}");
     }
 }

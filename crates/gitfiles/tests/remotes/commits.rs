@@ -1,8 +1,12 @@
 //! What a commit does, on every way to a repository.
 
+use std::fs;
+
 use muster_gitfiles::{Branch, Branches, Config, GitErrorKind, Outcome};
 
-use crate::lab::{Lab, WAYS, Way, assert_sound, count, delete, git, ls, path, set, tip};
+use crate::lab::{
+    Lab, WAYS, Way, assert_sound, count, delete, git, git_with_input, ls, path, set, tip,
+};
 
 #[test]
 fn the_first_commit_creates_the_branch_of_an_empty_repository() {
@@ -333,4 +337,21 @@ fn bad_messages_are_refused() {
         assert!(error.contains("message cannot be used"), "{error}");
     }
     assert_eq!(tip(&bare, "main"), None);
+}
+
+#[test]
+fn an_empty_folder_of_others_stays() {
+    let Some(lab) = Lab::new() else { return };
+    let bare = lab.bare("r.git");
+    // The git program makes none, but it keeps them.
+    let empty = git(&bare, &["mktree"]);
+    let tree = format!("040000 tree {empty}\te\n");
+    fs::write(lab.folder.path().join("tree"), tree).unwrap();
+    let root = git_with_input(&bare, &["mktree"], &lab.folder.path().join("tree"));
+    let commit = git(&bare, &["commit-tree", "-m", "x", &root]);
+    git(&bare, &["update-ref", "refs/heads/main", &commit]);
+    let branch = lab.open(Way::Path, "r.git");
+    let done = branch.commit(&[set("a", "1"), delete("e/x")], "x").unwrap();
+    assert_eq!(done.changed, 1);
+    assert_eq!(git(&bare, &["ls-tree", "--name-only", "main"]), "a\ne");
 }

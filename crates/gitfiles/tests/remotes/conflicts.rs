@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use muster_gitfiles::{Branch, GitErrorKind};
 
-use crate::lab::{Lab, WAYS, Way, assert_sound, count, delete, git, ls, push_by_git, set, tip};
+use crate::lab::{
+    Lab, WAYS, Way, assert_sound, count, delete, git, ls, path, push_by_git, set, tip,
+};
 
 /// The other pushes at this request: before the branch is looked at for the push, and after that,
 /// where only the server can notice.
@@ -18,7 +20,7 @@ const BETWEEN: [&str; 2] = [
 
 #[test]
 fn a_commit_is_built_anew_on_what_another_pushed() {
-    for between in BETWEEN {
+    for (between, packs_sent) in BETWEEN.into_iter().zip([1, 2]) {
         let Some(lab) = Lab::new() else { return };
         let bare = lab.bare("r.git");
         lab.other_pushes(&bare, "main", &[("a", "1"), ("b", "1")]);
@@ -36,6 +38,10 @@ fn a_commit_is_built_anew_on_what_another_pushed() {
             "{between}"
         );
         assert_eq!(done.commit, tip(&bare, "main"));
+        let sent = lab.http.take_served().into_iter();
+        let sent = sent
+            .filter(|(method, target, _)| method == "POST" && target.ends_with("git-receive-pack"));
+        assert_eq!(sent.count(), packs_sent);
         assert_eq!(ls(&bare, "main"), ["a", "b", "ours", "theirs"]);
         assert_eq!(git(&bare, &["show", "main:a"]), "2");
         assert_eq!(git(&bare, &["show", "main:b"]), "3");
@@ -257,4 +263,27 @@ fn a_reference_that_is_locked_just_then_is_tried_again() {
     });
     assert_eq!(branch.commit(&[set("b", "1")], "x").unwrap().tries, 2);
     assert_eq!(count(&bare, "main"), 2);
+}
+
+#[test]
+fn another_may_take_back_what_was_before_the_first_look() {
+    let Some(lab) = Lab::new() else { return };
+    for way in WAYS {
+        let name = format!("{way:?}.git");
+        let bare = lab.bare(&name);
+        lab.other_pushes(&bare, "main", &[("d/a", "old")]);
+        lab.other_pushes(&bare, "main", &[("d/a", "new")]);
+        git(&bare, &["repack", "-q", "-a", "-d", "-b"]);
+        let branch = lab.open(way, &name);
+        assert_eq!(branch.files().unwrap(), [path("d/a")]);
+        // Tree and blob are those of the history that was not fetched.
+        lab.other_pushes(&bare, "main", &[("d/a", "old")]);
+        branch.commit(&[set("d/b", "1")], "x").unwrap();
+        assert_eq!(
+            branch.read(&path("d/a")).unwrap().as_deref(),
+            Some(&b"old"[..])
+        );
+        assert_eq!(ls(&bare, "main"), ["d/a", "d/b"]);
+        assert_sound(&bare);
+    }
 }

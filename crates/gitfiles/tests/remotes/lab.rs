@@ -180,7 +180,13 @@ pub(crate) fn try_git(dir: &Path, args: &[&str]) -> Option<String> {
 
 /// What `git` prints. It has to succeed.
 pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
-    let output = command(dir, args).output().unwrap();
+    git_with_input(dir, args, Path::new("/dev/null"))
+}
+
+/// What `git` prints when it reads a file. It has to succeed.
+pub(crate) fn git_with_input(dir: &Path, args: &[&str], input: &Path) -> String {
+    let input = fs::File::open(input).unwrap();
+    let output = command(dir, args).stdin(input).output().unwrap();
     assert!(
         output.status.success(),
         "git {args:?}: {}",
