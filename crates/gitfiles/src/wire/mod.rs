@@ -128,36 +128,7 @@ impl Wire<'_> {
     ) -> Result<()> {
         let shallow = shown.can("shallow");
         let side_band = shown.can("side-band-64k");
-        let mut request = Vec::new();
-        // Without thin packs a server sends all of a shallow commit, whatever we have.
-        let wished = [
-            "side-band-64k",
-            "thin-pack",
-            "ofs-delta",
-            "no-progress",
-            "shallow",
-        ];
-        let mut want = format!("want {tip}");
-        for capability in wished
-            .into_iter()
-            .filter(|capability| shown.can(capability))
-        {
-            want = format!("{want} {capability}");
-        }
-        packet::write(&mut request, &format!("{want} {AGENT}\n"));
-        if shallow {
-            if let Some(kept) = kept {
-                packet::write(&mut request, &format!("shallow {kept}\n"));
-            }
-            packet::write(&mut request, "deepen 1\n");
-        }
-        packet::flush(&mut request);
-        if let Some(kept) = kept {
-            packet::write(&mut request, &format!("have {kept}\n"));
-        }
-        packet::write(&mut request, "done\n");
-
-        let mut answer = conversation.exchange(request)?;
+        let mut answer = conversation.exchange(fetch_request(shown, tip, kept))?;
         if shallow {
             // Which commits have no history here is of no interest: none is ever looked at.
             while let Packet::Line(line) =
@@ -266,6 +237,37 @@ impl Wire<'_> {
     }
 }
 
+/// Asks for commit `tip` without its history, less what commit `kept` has.
+fn fetch_request(shown: &Advertisement, tip: ObjectId, kept: Option<ObjectId>) -> Vec<u8> {
+    let mut request = Vec::new();
+    // Without thin packs a server sends all of a shallow commit, whatever we have.
+    let wished = [
+        "side-band-64k",
+        "thin-pack",
+        "ofs-delta",
+        "no-progress",
+        "shallow",
+    ];
+    let mut want = format!("want {tip}");
+    for capability in wished.into_iter().filter(|known| shown.can(known)) {
+        want = format!("{want} {capability}");
+    }
+    packet::write(&mut request, &format!("{want} {AGENT}\n"));
+    if shown.can("shallow") {
+        // Else the server may leave out what only the history of the commit has.
+        if let Some(kept) = kept {
+            packet::write(&mut request, &format!("shallow {kept}\n"));
+        }
+        packet::write(&mut request, "deepen 1\n");
+    }
+    packet::flush(&mut request);
+    if let Some(kept) = kept {
+        packet::write(&mut request, &format!("have {kept}\n"));
+    }
+    packet::write(&mut request, "done\n");
+    request
+}
+
 const fn moved(branch: Option<ObjectId>) -> Pushed {
     match branch {
         Some(_) => Pushed::Moved,
@@ -350,6 +352,7 @@ impl Read for Watched {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::parse_id;
 
     fn report(lines: &[&str]) -> Result<Option<String>> {
         let mut bytes = Vec::new();
@@ -389,5 +392,51 @@ mod tests {
         }
         let cut = read_report(&mut b"".as_slice(), "refs/heads/main").unwrap_err();
         assert!(matches!(cut, GitErrorKind::Broken { .. }), "{cut}");
+    }
+
+    #[test]
+    fn a_fetch_asks_for_one_commit_and_tells_what_is_here() {
+        let [tip, kept] = ["1", "2"].map(|digit| parse_id(digit.repeat(40).as_bytes()).unwrap());
+        let asked = |capabilities: &str, kept| {
+            let mut bytes = Vec::new();
+            packet::write(&mut bytes, &format!("{tip} HEAD\0{capabilities}"));
+            packet::flush(&mut bytes);
+            let shown = Advertisement::read(&mut bytes.as_slice(), "refs/heads/main").unwrap();
+            let request = fetch_request(&shown, tip, kept);
+            let mut request = request.as_slice();
+            let mut lines = Vec::new();
+            while !request.is_empty() {
+                lines.push(match packet::read(&mut request).unwrap() {
+                    Packet::Flush => "flush".to_owned(),
+                    Packet::Line(line) => String::from_utf8(line).unwrap().trim().to_owned(),
+                });
+            }
+            lines
+        };
+        let want = |more: &str| format!("want {tip}{more} {AGENT}");
+        assert_eq!(
+            asked("multi_ack thin-pack shallow filter", Some(kept)),
+            [
+                want(" thin-pack shallow"),
+                format!("shallow {kept}"),
+                "deepen 1".to_owned(),
+                "flush".to_owned(),
+                format!("have {kept}"),
+                "done".to_owned(),
+            ]
+        );
+        assert_eq!(
+            asked("shallow", None),
+            [&want(" shallow"), "deepen 1", "flush", "done"]
+        );
+        assert_eq!(
+            asked("side-band-64k", Some(kept)),
+            [
+                &want(" side-band-64k"),
+                "flush",
+                &format!("have {kept}"),
+                "done"
+            ]
+        );
     }
 }
