@@ -11,6 +11,8 @@
 pub const WORK_GROUP_NAME: &str = "work.open-cluster-management.io";
 /// API group of clusters and placements. Go: `cluster/v1.GroupName`.
 pub const CLUSTER_GROUP_NAME: &str = "cluster.open-cluster-management.io";
+/// API group of watch rules. muster's.
+pub const RULES_GROUP_NAME: &str = "rules.muster.dev";
 
 // --- Condition types of works and manifests ---------------------------------------------------
 
@@ -237,3 +239,37 @@ pub const CLUSTER_NAME_LABEL_KEY: &str = "open-cluster-management.io/cluster-nam
 /// Finalizer on a cluster. Go: `ManagedClusterFinalizer`.
 pub const MANAGED_CLUSTER_FINALIZER: &str =
     "cluster.open-cluster-management.io/api-resource-cleanup";
+
+// --- Watch rules ------------------------------------------------------------------------------
+
+/// Condition of a watch rule: all that it selects is watched, and its sink takes the events.
+/// muster's, as are its reasons.
+pub const WATCH_RULE_READY: &str = "Ready";
+/// Ready is True: every watch of the rule has delivered its first list.
+pub const REASON_WATCHING: &str = "Watching";
+/// Ready is False: watches have been opened and have not all delivered their first list.
+pub const REASON_SYNCING: &str = "Syncing";
+/// Ready is False: a field of the rule is wrong; the message names it.
+pub const REASON_INVALID_RULE: &str = "InvalidRule";
+/// Ready is False: the agent's settings have no sink of that name.
+pub const REASON_UNKNOWN_DESTINATION: &str = "UnknownDestination";
+/// A resource is not served, or not in the groups and versions that the rule names.
+pub const REASON_TYPE_UNKNOWN: &str = "TypeUnknown";
+/// A resource could be one of several types, and the rule does not say which.
+pub const REASON_AMBIGUOUS: &str = "Ambiguous";
+/// The agent's settings exclude the type from being watched.
+pub const REASON_EXCLUDED: &str = "Excluded";
+/// The type does not offer to be listed and watched.
+pub const REASON_NOT_WATCHABLE: &str = "NotWatchable";
+/// The type has a namespace where the rule means objects without one, or the other way round.
+pub const REASON_WRONG_SCOPE: &str = "WrongScope";
+/// Ready is False: the cluster does not allow the agent to list or to watch a type.
+pub const REASON_FORBIDDEN: &str = "Forbidden";
+/// Ready is False: all watches that the agent may have open are in use.
+pub const REASON_WAITING_FOR_WATCH: &str = "WaitingForWatch";
+/// Ready is False: a watch has failed and is being opened again.
+pub const REASON_WATCH_FAILED: &str = "WatchFailed";
+/// It is not known whether a type is served: the API server did not tell.
+pub const REASON_DISCOVERY_FAILED: &str = "DiscoveryFailed";
+/// Ready is False: the sink does not take events.
+pub const REASON_SINK_FAILING: &str = "SinkFailing";

@@ -10,6 +10,7 @@ use thiserror::Error;
 use crate::cluster::ManagedCluster;
 use crate::placement::{Placement, PlacementDecision};
 use crate::replicaset::ManifestWorkReplicaSet;
+use crate::rules::{ClusterWatchRule, WatchRule};
 use crate::schema;
 use crate::work::{AppliedManifestWork, ManifestWork};
 
@@ -37,21 +38,28 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         definition::<Placement>(),
         definition::<PlacementDecision>(),
         definition::<ManagedCluster>(),
+        definition::<WatchRule>(),
+        definition::<ClusterWatchRule>(),
     ]
 }
 
 /// The definitions that a hub needs: all that do not live on managed clusters.
 pub fn hub() -> Vec<CustomResourceDefinition> {
-    let spoke = spoke();
+    let elsewhere = [spoke(), rules()].concat();
     all()
         .into_iter()
-        .filter(|crd| !spoke.contains(crd))
+        .filter(|crd| !elsewhere.contains(crd))
         .collect()
 }
 
 /// The definitions that a managed cluster needs.
 pub fn spoke() -> Vec<CustomResourceDefinition> {
     vec![definition::<AppliedManifestWork>()]
+}
+
+/// The definitions that a managed cluster needs besides where its users write watch rules.
+pub fn rules() -> Vec<CustomResourceDefinition> {
+    vec![definition::<WatchRule>(), definition::<ClusterWatchRule>()]
 }
 
 /// The definition of one kind.

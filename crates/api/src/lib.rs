@@ -7,6 +7,7 @@
 //! | [`rollout`] | embedded in ManifestWorkReplicaSet | rollout strategies |
 //! | [`placement`] | `cluster.open-cluster-management.io/v1beta1` | Placement, PlacementDecision |
 //! | [`cluster`] | `cluster.open-cluster-management.io/v1` | ManagedCluster |
+//! | [`rules`] | `rules.muster.dev/v1alpha1` | WatchRule, ClusterWatchRule: muster's own |
 //!
 //! Beside the kinds: [`constants`] (every fixed name), [`conditions`] (reading condition lists) and
 //! [`crds`] (the CustomResourceDefinitions). Nothing here does input or output.
@@ -50,6 +51,7 @@ pub mod crds;
 pub mod placement;
 pub mod replicaset;
 pub mod rollout;
+pub mod rules;
 mod schema;
 pub mod work;
 

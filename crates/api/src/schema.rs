@@ -219,6 +219,42 @@ pub(crate) fn label_selector(generator: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// The API groups of a watch rule. The empty text is the core group.
+pub(crate) fn api_groups(_: &mut SchemaGenerator) -> Schema {
+    names(&json_schema!({ "type": "string", "maxLength": 253 }))
+}
+
+/// The API versions of a watch rule.
+pub(crate) fn api_versions(_: &mut SchemaGenerator) -> Schema {
+    names(&json_schema!({ "type": "string", "minLength": 1, "maxLength": 63 }))
+}
+
+/// The resources of a watch rule. A rule in CEL says why there is no slash, which a pattern could
+/// not; API servers admit it since the lengths above it are bounded.
+pub(crate) fn watched_resources(_: &mut SchemaGenerator) -> Schema {
+    let name = json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 253,
+        "x-kubernetes-validations": [{
+            "rule": "!self.contains('/')",
+            "message": "a watch shows no subresources; name the resource alone",
+        }],
+    });
+    let mut list = names(&name);
+    list.insert("minItems".to_owned(), 1.into());
+    list
+}
+
+fn names(name: &Schema) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 100,
+        "items": name,
+        "x-kubernetes-list-type": "atomic",
+    })
+}
+
 /// A list of requirements on labels or claims.
 pub(crate) fn selector_requirements(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

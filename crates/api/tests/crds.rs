@@ -6,9 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use muster_api::crds;
 use muster_api::replicaset::{AggregatedValue, ManifestWorkReplicaSet};
-use serde_json::Value;
+use muster_api::rules::{ClusterWatchRule, WatchRule, WatchRuleStatus};
+use muster_api::{constants as names, crds};
+use serde_json::{Value, json};
 
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds")
@@ -112,8 +113,82 @@ fn schemas_are_structural_and_described() {
 
 #[test]
 fn hub_and_spoke_share_nothing_and_leave_nothing_out() {
-    assert_eq!(crds::hub().len() + crds::spoke().len(), crds::all().len());
+    let parts = [crds::hub(), crds::spoke(), crds::rules()];
+    assert_eq!(parts.concat().len(), crds::all().len());
     assert_eq!(crds::spoke()[0].spec.names.kind, "AppliedManifestWork");
+    let kinds = |crds: Vec<CustomResourceDefinition>| -> Vec<String> {
+        crds.into_iter().map(|crd| crd.spec.names.kind).collect()
+    };
+    assert_eq!(kinds(crds::rules()), ["WatchRule", "ClusterWatchRule"]);
+    for kind in kinds([crds::hub(), crds::spoke()].concat()) {
+        assert!(!kind.ends_with("WatchRule"), "{kind}");
+    }
+}
+
+#[test]
+fn watch_rules_show_what_people_look_for() {
+    for (crd, short, scope) in [
+        (crds::definition::<WatchRule>(), "wr", "Namespaced"),
+        (crds::definition::<ClusterWatchRule>(), "cwr", "Cluster"),
+    ] {
+        assert_eq!(crd.spec.group, names::RULES_GROUP_NAME);
+        assert_eq!(crd.spec.scope, scope);
+        assert_eq!(crd.spec.names.short_names.unwrap(), [short]);
+        let columns = crd.spec.versions[0].additional_printer_columns.as_ref();
+        let columns: Vec<&str> = columns
+            .unwrap()
+            .iter()
+            .map(|column| column.name.as_str())
+            .collect();
+        assert_eq!(
+            columns,
+            ["Destination", "Ready", "Reason", "Types", "Events", "Age"]
+        );
+    }
+}
+
+/// What an item of either kind demands; the tests of the embedded API server send it objects.
+#[test]
+fn items_of_watch_rules_are_bounded_and_name_resources() {
+    let items = |crd: CustomResourceDefinition| {
+        let crd = serde_json::to_value(crd).unwrap();
+        let schema = crd.pointer("/spec/versions/0/schema/openAPIV3Schema");
+        assert_eq!(schema.unwrap()["required"], json!(["spec"]));
+        schema.unwrap()["properties"]["spec"].clone()
+    };
+    for (spec, required) in [
+        (items(crds::definition::<WatchRule>()), json!(["resources"])),
+        (
+            items(crds::definition::<ClusterWatchRule>()),
+            json!(["resources", "scope"]),
+        ),
+    ] {
+        assert_eq!(spec["required"], json!(["destination", "rules"]));
+        assert_eq!(spec["properties"]["destination"]["minLength"], 1);
+        let rules = &spec["properties"]["rules"];
+        assert_eq!(rules["minItems"], 1);
+        assert_eq!(rules["items"]["required"], required);
+        let resources = &rules["items"]["properties"]["resources"];
+        assert_eq!(resources["minItems"], 1);
+        let name = &resources["items"];
+        assert_eq!(name["minLength"], 1);
+        let message = name["x-kubernetes-validations"][0]["message"].as_str();
+        assert!(message.unwrap().contains("no subresources"), "{name}");
+        // Without bounds a real API server finds the rule too costly and refuses the definition.
+        for bounded in [rules, resources] {
+            assert!(bounded["maxItems"].is_u64(), "{bounded}");
+        }
+        assert!(name["maxLength"].is_u64(), "{name}");
+    }
+}
+
+#[test]
+fn unresolved_resources_are_bounded() {
+    let crd = serde_json::to_value(crds::definition::<WatchRule>()).unwrap();
+    let bound = crd.pointer(
+        "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/unresolved/maxItems",
+    );
+    assert_eq!(bound, Some(&Value::from(WatchRuleStatus::MAX_UNRESOLVED)));
 }
 
 #[test]

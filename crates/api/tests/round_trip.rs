@@ -11,6 +11,7 @@ use muster_api::cluster::ManagedCluster;
 use muster_api::placement::{Placement, PlacementDecision};
 use muster_api::replicaset::{ManifestWorkReplicaSet, ReplicaSetPhase};
 use muster_api::rollout::RolloutType;
+use muster_api::rules::{ClusterWatchRule, WatchOperation, WatchRule, WatchRuleSpec, WatchScope};
 use muster_api::work::{
     AppliedManifestWork, DeletePropagationPolicyType, FeedbackScrapeType, ManifestWork,
     ManifestWorkSpec, UpdateStrategyType,
@@ -379,6 +380,54 @@ fn managed_cluster() {
         "spec": {"hubAcceptsClient": false, "leaseDurationSeconds": 60},
         "status": {"conditions": null, "version": {}},
     }));
+}
+
+/// muster's own kinds, which no Go program writes: nothing empty is there for its own sake.
+#[test]
+fn watch_rules() {
+    let item = json!({
+        "operations": ["CREATE", "UPDATE", "DELETE", "*"],
+        "apiGroups": ["", "apps"],
+        "apiVersions": ["v1"],
+        "resources": ["configmaps", "deployments"],
+        "labelSelector": {
+            "matchLabels": {"app": "web"},
+            "matchExpressions": [{"key": "tier", "operator": "In", "values": ["a", "b"]}],
+        },
+    });
+    let status = json!({
+        "observedGeneration": 3,
+        "conditions": [condition("Ready", "True")],
+        "types": 2,
+        "watches": {"total": 2, "synced": 1},
+        "unresolved": [{"resource": "pods", "reason": "Excluded", "message": "m"}],
+        "events": 7,
+        "lastEventTime": "2026-01-22T10:00:00Z",
+    });
+    assert_round_trip::<WatchRule>(&json!({
+        "apiVersion": "rules.muster.dev/v1alpha1",
+        "kind": "WatchRule",
+        "metadata": {"name": "all", "namespace": "default"},
+        "spec": {"destination": "git", "rules": [item]},
+        "status": status,
+    }));
+    let mut scoped = item;
+    scoped["scope"] = json!("Namespaced");
+    let rule: ClusterWatchRule = assert_round_trip(&json!({
+        "apiVersion": "rules.muster.dev/v1alpha1",
+        "kind": "ClusterWatchRule",
+        "metadata": {"name": "all"},
+        "spec": {"destination": "git", "rules": [scoped, {"scope": "Planet", "resources": ["nodes"]}]},
+        "status": status,
+    }));
+    assert_eq!(
+        rule.spec.rules[1].scope,
+        WatchScope::Unrecognized("Planet".to_owned())
+    );
+    assert_eq!(rule.spec.rules[0].item.operations[3], WatchOperation::All);
+    let bare = json!({"metadata": {"name": "w"}, "spec": {"rules": null}});
+    let bare: WatchRule = serde_json::from_value(bare).unwrap();
+    assert_eq!(bare.spec, WatchRuleSpec::default());
 }
 
 #[test]
