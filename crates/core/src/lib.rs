@@ -15,6 +15,7 @@ pub mod finished_works;
 pub mod go_duration;
 mod go_format;
 pub mod jsonpath;
+pub mod labels;
 pub mod manifest;
 pub mod manifest_config;
 pub mod ownership;

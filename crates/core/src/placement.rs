@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-use kube::core::{Expression, Selector, SelectorExt};
+use kube::core::{Selector, SelectorExt};
 use muster_api::cluster::{ManagedClusterClaim, Taint, TaintEffect};
 use muster_api::placement::{
     ClusterPredicate, PlacementDecisionStatus, PlacementSpec, Toleration, TolerationOperator,
 };
+
+use crate::labels::{self, SelectorError};
 
 /// Label that says which cluster set a cluster belongs to.
 pub const CLUSTER_SET_LABEL: &str = "cluster.open-cluster-management.io/clusterset";
@@ -31,13 +32,8 @@ pub struct ClusterFacts {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
     /// A selector is malformed.
-    #[error("{field}: {reason}")]
-    Selector {
-        /// Path of the field.
-        field: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    #[error(transparent)]
+    Selector(#[from] SelectorError),
     /// A field that this hub does not evaluate. Ignoring it would select the wrong clusters.
     #[error("{field}: not evaluated by the embedded hub")]
     NotSupported {
@@ -171,11 +167,13 @@ impl Predicate {
             });
         }
         if let Some(labels) = &selector.label_selector {
-            compiled.labels = compile_labels(&format!("{base}.labelSelector"), labels)?;
+            let field = format!("{base}.labelSelector");
+            compiled.labels = labels::compile(&field, labels)?.into_iter().collect();
         }
         if let Some(claims) = &selector.claim_selector {
             let field = format!("{base}.claimSelector.matchExpressions");
-            compiled.claims = compile_expressions(&field, &claims.match_expressions)?;
+            let claims = labels::compile_expressions(&field, &claims.match_expressions)?;
+            compiled.claims = claims.into_iter().collect();
         }
         Ok(compiled)
     }
@@ -194,42 +192,6 @@ impl Predicate {
             .collect();
         self.claims.matches(&claims)
     }
-}
-
-fn compile_labels(field: &str, labels: &LabelSelector) -> Result<Selector, PlacementError> {
-    let expressions = labels.match_expressions.as_deref().unwrap_or_default();
-    let mut selector = compile_expressions(&format!("{field}.matchExpressions"), expressions)?;
-    for (key, value) in labels.match_labels.iter().flatten() {
-        selector.extend([Expression::Equal(key.clone(), value.clone())]);
-    }
-    Ok(selector)
-}
-
-fn compile_expressions(
-    field: &str,
-    requirements: &[LabelSelectorRequirement],
-) -> Result<Selector, PlacementError> {
-    let compile = |(index, requirement): (usize, &LabelSelectorRequirement)| {
-        let fault = |reason: String| PlacementError::Selector {
-            field: format!("{field}[{index}]"),
-            reason,
-        };
-        let has_values = requirement
-            .values
-            .as_ref()
-            .is_some_and(|values| !values.is_empty());
-        match requirement.operator.as_str() {
-            "In" | "NotIn" if !has_values => Err(fault(format!(
-                "operator {} needs values",
-                requirement.operator
-            ))),
-            "In" | "NotIn" | "Exists" | "DoesNotExist" => {
-                Expression::try_from(requirement.clone()).map_err(|error| fault(error.to_string()))
-            }
-            other => Err(fault(format!("unknown operator \"{other}\""))),
-        }
-    };
-    requirements.iter().enumerate().map(compile).collect()
 }
 
 #[cfg(test)]
