@@ -147,7 +147,7 @@ fn watch_rules_show_what_people_look_for() {
     }
 }
 
-/// What an item of either kind demands; the tests of the embedded API server send it objects.
+/// What an item of either kind demands; a test of `muster-core` evaluates the rule on slashes.
 #[test]
 fn items_of_watch_rules_are_bounded_and_name_resources() {
     let items = |crd: CustomResourceDefinition| {

@@ -23,3 +23,4 @@ pub mod placement;
 pub mod replicaset;
 pub mod rollout;
 pub mod watch_plan;
+pub mod watch_rules;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 /// A hash that two values share exactly if they are equal; the order of keys means nothing.
-pub(super) fn value_hash(value: &impl Serialize) -> [u8; 32] {
+pub(crate) fn value_hash(value: &impl Serialize) -> [u8; 32] {
     let mut hasher = Sha256::new();
     // serde_json keeps the keys of a map sorted; a hasher takes every byte.
     serde_json::to_writer(&mut hasher, value).expect("a JSON value can be written to a hasher");
@@ -54,7 +54,7 @@ pub fn strip_creation_timestamps(manifest: &mut Value) {
 }
 
 /// Removes empty creation times at any depth.
-pub(super) fn strip_empty(value: &mut Value) {
+pub(crate) fn strip_empty(value: &mut Value) {
     match value {
         Value::Object(entries) => {
             for (key, value) in entries {

@@ -25,6 +25,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 pub use hash::{canonical_spec_hash, spec_hash, strip_creation_timestamps};
+pub(crate) use hash::{strip_empty, value_hash};
 pub use order::{apply_order, kind_rank};
 
 use crate::manifest::ParsedManifest;
