@@ -6,7 +6,9 @@
 //! 1. for a single object a watch of its own;
 //! 2. from [`WatchLimits::widen_after`] objects of a type in one namespace on, one of the namespace;
 //! 3. one of the whole cluster only for a type that is watched in several places, and only as long
-//!    as there would otherwise be more watches than [`WatchLimits::max_watches`].
+//!    as there would otherwise be more watches than [`WatchLimits::max_watches`];
+//! 4. where everything in a place is wanted ([`Place::whole`]), one of that place, whatever it holds:
+//!    what is to be created has no name yet.
 //!
 //! Scopes that the agent may not watch are avoided: a wide one falls back to narrower ones. What
 //! does not fit waits; a watch that is open is not taken away for one that waits, and among those
@@ -23,6 +25,7 @@
 //!     since: 1,
 //!     objects: 1,
 //!     names: vec![name.into()],
+//!     whole: false,
 //! };
 //! let places = [place("a", "web"), place("b", "web")];
 //! let limits = WatchLimits { max_watches: 1, ..WatchLimits::default() };
@@ -162,7 +165,8 @@ impl fmt::Display for WatchKey {
 pub struct Place {
     /// Their type.
     pub resource: Resource,
-    /// Their namespace; empty for objects without one.
+    /// Their namespace; empty for objects without one, and for those of all namespaces where the
+    /// place is `whole`.
     pub namespace: Arc<str>,
     /// When the first of them was asked for; only the order counts.
     pub since: u64,
@@ -171,6 +175,8 @@ pub struct Place {
     /// Their names; may be cut short where `objects` exceeds [`WatchLimits::widen_after`], unless
     /// the wide watch is refused.
     pub names: Vec<Arc<str>>,
+    /// Everything in the place is wanted, also what is created later.
+    pub whole: bool,
 }
 
 impl Place {
@@ -265,6 +271,8 @@ pub fn plan(
     let mut types: BTreeMap<&Resource, OfType> = BTreeMap::new();
     for place in places {
         let of_type = types.entry(&place.resource).or_default();
+        let wide = place.whole && place.wide().scope == Scope::Cluster;
+        of_type.wide |= wide && !refused(&cluster_wide(&place.resource));
         of_type
             .narrow
             .extend(candidates(place, limits, open, &refused));
@@ -308,7 +316,8 @@ fn candidates(
     let enough = place.objects >= limits.widen_after.max(1);
     // With `widen_after = 1` a single object without a namespace would take all of its type.
     let single_of_cluster = wide.scope == Scope::Cluster && place.objects < 2;
-    if place.objects > 0 && (enough && !single_of_cluster || kept) && !refused(&wide) {
+    let several = place.objects > 0 && (enough && !single_of_cluster || kept);
+    if (place.whole || several) && !refused(&wide) {
         return vec![Candidate {
             key: wide,
             since: place.since,
@@ -387,6 +396,14 @@ mod tests {
             since,
             objects: names.len(),
             names: names.iter().map(|name| (*name).into()).collect(),
+            whole: false,
+        }
+    }
+
+    fn whole(resource: &Resource, namespace: &str, since: u64) -> Place {
+        Place {
+            whole: true,
+            ..place(resource, namespace, since, &[])
         }
     }
 
@@ -403,6 +420,53 @@ mod tests {
 
     fn fresh(places: &[Place], max_watches: usize) -> WatchPlan {
         plan(places, limits(max_watches), &BTreeSet::new(), |_| false)
+    }
+
+    #[test]
+    fn a_place_of_which_everything_is_wanted_has_its_watch_whatever_it_holds() {
+        let empty = fresh(&[whole(&pods(), "a", 1)], 10);
+        assert_eq!(texts(&empty.watches), ["pods.v1 in a"]);
+        let one = Place {
+            whole: true,
+            ..place(&pods(), "a", 1, &["web"])
+        };
+        assert_eq!(fresh(&[one], 10).watches, empty.watches);
+        // One of the cluster serves the places in it, too.
+        let all = [
+            place(&pods(), "a", 1, &["web"]),
+            whole(&pods(), "b", 2),
+            whole(&pods(), "", 3),
+            place(&deployments(), "a", 4, &["web"]),
+        ];
+        let shared = fresh(&all, 10);
+        let expected = ["pods.v1 in the whole cluster", "deployments.v1.apps a/web"];
+        assert_eq!(texts(&shared.watches), expected);
+    }
+
+    #[test]
+    fn a_whole_place_that_may_not_be_watched_leaves_its_objects_theirs() {
+        let denied = |key: &WatchKey| matches!(key.scope, Scope::Cluster | Scope::Namespace(_));
+        let all = [
+            Place {
+                whole: true,
+                ..place(&pods(), "a", 1, &["web"])
+            },
+            whole(&pods(), "", 2),
+        ];
+        let plan = plan(&all, limits(10), &BTreeSet::new(), denied);
+        assert_eq!(texts(&plan.watches), ["pods.v1 a/web"]);
+    }
+
+    #[test]
+    fn whole_places_wait_for_room_as_others_do() {
+        let all = [
+            place(&deployments(), "a", 1, &["web"]),
+            whole(&pods(), "a", 2),
+            whole(&nodes(), "", 3),
+        ];
+        let plan = fresh(&all, 2);
+        assert_eq!(texts(&plan.watches), ["deployments.v1.apps a/web", "pods.v1 in a"]);
+        assert_eq!(texts(&plan.waiting), ["nodes.v1 in the whole cluster"]);
     }
 
     #[test]
