@@ -10,6 +10,7 @@
 //! | File | What |
 //! |---|---|
 //! | `table` | who wants to know of which object |
+//! | `area` | who wants to know of everything in a namespace, or in the cluster |
 //! | `watch_supervisor` | actor: which watches there are |
 //! | `watched_resource` | actor: one open watch |
 //! | `object` | an object as a watch gives it |
@@ -17,6 +18,7 @@
 //!
 //! Which watches serve the wanted objects best is decided in `muster_core::watch_plan`.
 
+mod area;
 mod metrics;
 mod object;
 mod table;
@@ -25,7 +27,10 @@ mod tests;
 mod watch_supervisor;
 mod watched_resource;
 
+pub use area::{Area, AreaListener, AreaSubscription};
 pub use object::WatchedObject;
-pub use table::{Coverage, ObjectPath, Subscriber, Subscription, Unwatched, Watches};
-pub use watch_supervisor::{ChangeLimits, RestartWatches, WatchSupervisor, WatchSupervisorState};
+pub use table::{Coverage, Listed, ObjectPath, Subscriber, Subscription, Unwatched, Watches};
+pub use watch_supervisor::{
+    ChangeLimits, RestartAreas, RestartWatches, WatchSupervisor, WatchSupervisorState,
+};
 pub use watched_resource::{WatchNews, WatchedResource, WatchedResourceState, api_version};

@@ -5,6 +5,9 @@
 //! that of the whole type. Which watches there are is decided by the
 //! [`WatchSupervisor`](super::WatchSupervisor), and may change without any subscriber noticing.
 //!
+//! Whoever wants to hear of everything of a type in a namespace, or in the whole cluster, listens to
+//! that [area](super::area) here, too, and shares the watches.
+//!
 //! Subscribers are called on the threads of the watches, so that an event which concerns nobody
 //! costs a look into this table and no message.
 
@@ -15,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use muster_core::watch_plan::{Place, Resource, Scope, WatchKey};
 use tokio::sync::Notify;
 
+use super::area::{Area, AreaListener, AreaSubscription, Areas};
 use super::object::WatchedObject;
 
 /// Hears of one object. Called on worker threads, from several watches at a time while one takes
@@ -110,6 +114,7 @@ struct Namespace {
 #[derive(Debug, Default)]
 struct Table {
     types: HashMap<Resource, HashMap<Arc<str>, Namespace>>,
+    areas: Areas,
     covers: Covers,
     /// Subscriptions so far, which orders them.
     count: u64,
@@ -258,6 +263,42 @@ impl Watches {
         self.changed.notify_one();
     }
 
+    /// Tells `listener` of everything in `area` until the returned subscription is dropped. It hears
+    /// of a complete list before long, as soon as there is room for the watch.
+    pub fn listen(
+        self: &Arc<Self>,
+        area: Area,
+        listener: Arc<dyn AreaListener>,
+    ) -> AreaSubscription {
+        let mut table = self.lock();
+        table.count += 1;
+        let since = table.count;
+        table.areas.add(&area, &listener, since);
+        drop(table);
+        self.changed.notify_one();
+        AreaSubscription::new(Arc::clone(self), area, listener)
+    }
+
+    pub(super) fn end_listening(&self, area: &Area, listener: &Arc<dyn AreaListener>) {
+        self.lock().areas.remove(area, listener);
+        self.changed.notify_one();
+    }
+
+    pub(super) fn coverage_of(&self, area: &Area) -> Coverage {
+        area.coverage(&self.lock().covers)
+    }
+
+    /// Areas to which somebody has begun to listen since the last time that this was asked: a watch
+    /// that was there before has listed for others.
+    pub(super) fn new_areas(&self) -> Vec<Area> {
+        self.lock().areas.take_new()
+    }
+
+    /// Whether a watch shows something of an area to which somebody listens.
+    pub(super) fn serves_area(&self, key: &WatchKey) -> bool {
+        !self.lock().areas.of(key).is_empty()
+    }
+
     /// What is wanted, for the plan; see [`Place::names`].
     pub(super) fn places(
         &self,
@@ -265,7 +306,17 @@ impl Watches {
         refused: impl Fn(&WatchKey) -> bool,
     ) -> Vec<Place> {
         let table = self.lock();
-        let mut places = Vec::new();
+        let mut places = table.areas.places();
+        let whole: HashMap<(Resource, Arc<str>), usize> = places
+            .iter()
+            .enumerate()
+            .map(|(index, place)| {
+                (
+                    (place.resource.clone(), Arc::clone(&place.namespace)),
+                    index,
+                )
+            })
+            .collect();
         for (resource, namespaces) in &table.types {
             for (namespace, of_namespace) in namespaces {
                 let objects = of_namespace.objects.len();
@@ -275,6 +326,7 @@ impl Watches {
                     since: of_namespace.since,
                     objects,
                     names: Vec::new(),
+                    whole: false,
                 };
                 let names = if refused(&place.wide()) {
                     objects
@@ -282,7 +334,15 @@ impl Watches {
                     widen_after.max(2)
                 };
                 place.names = of_namespace.objects.keys().take(names).cloned().collect();
-                places.push(place);
+                match whole.get(&(resource.clone(), Arc::clone(namespace))) {
+                    // Objects without a namespace are in the place of the whole cluster.
+                    Some(index) => {
+                        place.whole = true;
+                        place.since = place.since.min(places[*index].since);
+                        places[*index] = place;
+                    }
+                    None => places.push(place),
+                }
             }
         }
         places
@@ -293,6 +353,7 @@ impl Watches {
         let mut guard = self.lock();
         let before = std::mem::replace(&mut guard.covers, covers);
         let table = &*guard;
+        let listeners = table.areas.changed(&before, &table.covers);
         let told = |coverage| match coverage {
             Coverage::Polled(why) => Some(why),
             Coverage::Opening | Coverage::Watched => None,
@@ -302,7 +363,11 @@ impl Watches {
             covers.any(|cover| matches!(cover, Cover::Unwatched(_)))
         };
         if !unwatched(&before) && !unwatched(&table.covers) {
-            return; // nobody was told, and there is nothing to tell
+            drop(guard);
+            for listener in listeners {
+                listener.coverage_changed();
+            }
+            return; // no subscriber was told, and there is nothing to tell
         }
         let keys: HashSet<_> = before.keys().chain(table.covers.keys()).collect();
         let changed = keys
@@ -324,6 +389,9 @@ impl Watches {
         }
         let affected: Vec<Arc<dyn Subscriber>> = affected;
         drop(guard);
+        for listener in listeners {
+            listener.coverage_changed();
+        }
         for subscriber in affected {
             subscriber.coverage_changed();
         }
@@ -331,45 +399,59 @@ impl Watches {
 
     /// Tells those who asked for it of a state of an object; says whether there are any.
     pub(super) fn seen(&self, resource: &Resource, object: WatchedObject) -> bool {
-        self.tell(resource, object, |subscriber, object| {
-            subscriber.seen(object);
-        })
-    }
-
-    /// Tells those who asked for it that an object was deleted; says whether there are any.
-    pub(super) fn gone(&self, resource: &Resource, last: WatchedObject) -> bool {
-        self.tell(resource, last, |subscriber, last| {
-            subscriber.gone(Some(last));
-        })
-    }
-
-    fn tell(
-        &self,
-        resource: &Resource,
-        object: WatchedObject,
-        tell: impl Fn(&dyn Subscriber, &Arc<WatchedObject>),
-    ) -> bool {
-        let subscribers = self.subscribers(resource, &object);
-        if subscribers.is_empty() {
+        let (subscribers, listeners) = self.who_wants(resource, &object);
+        if subscribers.is_empty() && listeners.is_empty() {
             return false;
         }
         let object = Arc::new(object);
         for subscriber in subscribers {
-            tell(&*subscriber, &object);
+            subscriber.seen(&object);
+        }
+        for listener in listeners {
+            listener.seen(&object);
         }
         true
     }
 
-    fn subscribers(&self, resource: &Resource, object: &WatchedObject) -> Vec<Arc<dyn Subscriber>> {
+    /// Tells those who asked for it that an object was deleted; says whether there are any.
+    pub(super) fn gone(&self, resource: &Resource, last: WatchedObject) -> bool {
+        let (subscribers, listeners) = self.who_wants(resource, &last);
+        if subscribers.is_empty() && listeners.is_empty() {
+            return false;
+        }
+        let last = Arc::new(last);
+        for subscriber in subscribers {
+            subscriber.gone(Some(&last));
+        }
+        for listener in listeners {
+            listener.gone(&last);
+        }
+        true
+    }
+
+    fn who_wants(
+        &self,
+        resource: &Resource,
+        object: &WatchedObject,
+    ) -> (Vec<Arc<dyn Subscriber>>, Vec<Arc<dyn AreaListener>>) {
+        let (namespace, name) = (object.namespace(), object.name());
         let table = self.lock();
-        table
-            .subscribers(resource, object.namespace(), object.name())
-            .to_vec()
+        let subscribers = table.subscribers(resource, namespace, name).to_vec();
+        (subscribers, table.areas.around(resource, namespace))
+    }
+
+    /// A watch begins to list everything that it shows.
+    pub(super) fn listing(&self, key: &WatchKey, watch: u64) {
+        let listeners = self.lock().areas.within(key);
+        for listener in listeners {
+            listener.listing(watch);
+        }
     }
 
     /// A list of everything that a watch shows named only these, as namespace and name.
-    pub(super) fn listed(&self, key: &WatchKey, listed: &Listed) {
+    pub(super) fn listed(&self, key: &WatchKey, watch: u64, listed: &Listed) {
         let table = self.lock();
+        let listeners = table.areas.within(key);
         let absent: Vec<_> = table
             .within(key)
             .filter(|(namespace, name, _)| !listed.holds(namespace, name))
@@ -378,6 +460,9 @@ impl Watches {
         drop(table);
         for subscriber in absent {
             subscriber.gone(None);
+        }
+        for listener in listeners {
+            listener.listed(watch, listed);
         }
     }
 
@@ -388,7 +473,8 @@ impl Watches {
 
     /// Whether anything of this type is wanted.
     pub(super) fn wants(&self, resource: &Resource) -> bool {
-        self.lock().types.contains_key(resource)
+        let table = self.lock();
+        table.types.contains_key(resource) || table.areas.has(resource)
     }
 
     /// How many objects are wanted.
@@ -400,9 +486,9 @@ impl Watches {
     }
 }
 
-/// The wanted objects that a list has named.
+/// The wanted objects that a list has named; where somebody listens to the area, all of it.
 #[derive(Debug, Default)]
-pub(super) struct Listed(HashMap<Box<str>, HashSet<Box<str>>>);
+pub struct Listed(HashMap<Box<str>, HashSet<Box<str>>>);
 
 impl Listed {
     pub(super) fn add(&mut self, namespace: &str, name: &str) {
@@ -414,7 +500,8 @@ impl Listed {
         }
     }
 
-    fn holds(&self, namespace: &str, name: &str) -> bool {
+    /// Whether the list has named this object.
+    pub fn holds(&self, namespace: &str, name: &str) -> bool {
         self.0
             .get(namespace)
             .is_some_and(|names| names.contains(name))
@@ -561,11 +648,11 @@ mod tests {
         ];
         let mut listed = Listed::default();
         listed.add("ns1", "x");
-        watches.listed(&key(Scope::Namespace("ns1".into())), &listed);
+        watches.listed(&key(Scope::Namespace("ns1".into())), 1, &listed);
         assert_eq!(x.heard(), Vec::<String>::new());
         assert_eq!(y.heard(), ["absent"]);
         assert_eq!(other.heard(), Vec::<String>::new());
-        watches.listed(&key(Scope::Cluster), &listed);
+        watches.listed(&key(Scope::Cluster), 1, &listed);
         assert_eq!(other.heard(), ["absent"]);
     }
 

@@ -12,7 +12,9 @@
 //!   narrower ones are tried, and what stays unwatched is polled.
 //! - A watch that has missed what a poll has found is replaced: its connection may be dead without
 //!   either end knowing.
-//! - [`RestartWatches`] replaces all of them.
+//! - A watch that was there before somebody began to listen to an area that it shows is replaced:
+//!   the listener is owed a list.
+//! - [`RestartWatches`] replaces all of them, [`RestartAreas`] those that serve areas.
 //!
 //! ```text
 //!            subscriptions changed, settings changed, a refusal is over
@@ -69,6 +71,11 @@ pub struct ChangeLimits(pub WatchLimits);
 #[rtype(result = "()")]
 pub struct RestartWatches;
 
+/// Replaces every watch that shows something of an area to which somebody listens.
+#[derive(Debug, Clone, Copy, Message)]
+#[rtype(result = "()")]
+pub struct RestartAreas;
+
 /// What the supervisor of watches shows of itself.
 #[derive(Debug, Clone, Serialize)]
 pub struct WatchSupervisorState {
@@ -91,7 +98,7 @@ struct Live {
     generation: u64,
     synced: bool,
     closing: bool,
-    /// It has missed a change, and is to be replaced.
+    /// It has missed a change, or owes somebody a list, and is to be replaced.
     mistrusted: bool,
     addr: Addr<WatchedResource>,
     /// Cancelled when its slot is free.
@@ -189,6 +196,12 @@ impl WatchSupervisor {
             for live in self.live.values_mut().filter(shows) {
                 let cluster = &self.deps.cluster;
                 warn!(cluster, watch = %live.key, "a poll found what the watch missed, replacing it");
+                live.mistrusted = true;
+            }
+        }
+        for area in watches.new_areas() {
+            let shows = |live: &&mut Live| area.is_within(&live.key);
+            for live in self.live.values_mut().filter(shows) {
                 live.mistrusted = true;
             }
         }
@@ -503,6 +516,27 @@ impl Handler<RestartWatches> for WatchSupervisor {
 
     fn handle(&mut self, _: RestartWatches, ctx: &mut Self::Context) {
         self.restart(ctx);
+    }
+}
+
+impl Handler<RestartAreas> for WatchSupervisor {
+    type Result = ();
+
+    fn handle(&mut self, _: RestartAreas, ctx: &mut Self::Context) {
+        let watches = &self.deps.watches;
+        let serving = |live: &&mut Live| watches.serves_area(&live.key);
+        let mut restarted = 0;
+        for live in self.live.values_mut().filter(serving) {
+            live.mistrusted = true;
+            restarted += 1;
+        }
+        metrics::restarted();
+        info!(
+            cluster = self.deps.cluster,
+            watches = restarted,
+            "restarting watches of rules"
+        );
+        self.plan_anew(ctx);
     }
 }
 

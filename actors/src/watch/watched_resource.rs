@@ -144,7 +144,8 @@ impl WatchedResource {
         } = self.deps.clone();
         let health = health.optional_stream(format!("{cluster} watch of {}", self.key));
         let (api, config) = request(client, &self.key);
-        let (key, counts, slot) = (
+        let (id, key, counts, slot) = (
+            self.id,
             self.key.clone(),
             Arc::clone(&self.counts),
             Arc::clone(&self.slot),
@@ -154,7 +155,10 @@ impl WatchedResource {
             // As long as the request may be open, so is the slot taken.
             let _taken = &slot;
             match step {
-                Ok(watcher::Event::Init) => listing = Listed::default(),
+                Ok(watcher::Event::Init) => {
+                    listing = Listed::default();
+                    watches.listing(&key, id);
+                }
                 Ok(watcher::Event::InitApply(object)) => {
                     let (namespace, name) =
                         (object.namespace().to_owned(), object.name().to_owned());
@@ -165,7 +169,7 @@ impl WatchedResource {
                     counts.count(wanted);
                 }
                 Ok(watcher::Event::InitDone) => {
-                    watches.listed(&key, &std::mem::take(&mut listing));
+                    watches.listed(&key, id, &std::mem::take(&mut listing));
                     return Some(News::Synced);
                 }
                 Ok(watcher::Event::Apply(object)) => {

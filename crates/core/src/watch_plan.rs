@@ -465,7 +465,10 @@ mod tests {
             whole(&nodes(), "", 3),
         ];
         let plan = fresh(&all, 2);
-        assert_eq!(texts(&plan.watches), ["deployments.v1.apps a/web", "pods.v1 in a"]);
+        assert_eq!(
+            texts(&plan.watches),
+            ["deployments.v1.apps a/web", "pods.v1 in a"]
+        );
         assert_eq!(texts(&plan.waiting), ["nodes.v1 in the whole cluster"]);
     }
 

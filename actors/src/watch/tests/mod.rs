@@ -1,6 +1,8 @@
 //! The supervisor against an embedded cluster, on a paused clock. Open watches are counted where
 //! the requests pass, so the cap is not the supervisor's own word.
 
+mod areas;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
