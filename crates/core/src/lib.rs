@@ -22,5 +22,6 @@ pub mod ownership;
 pub mod placement;
 pub mod replicaset;
 pub mod rollout;
+pub mod rule_events;
 pub mod watch_plan;
 pub mod watch_rules;

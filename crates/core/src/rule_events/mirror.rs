@@ -1,0 +1,229 @@
+//! What a sink is known to have of one area.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::Operation;
+
+/// Lists under way that are remembered. There are two while one watch takes the place of another;
+/// more have been given up without a word.
+const MOST_LISTS: usize = 4;
+
+/// Namespace and name.
+type Key = (Arc<str>, Arc<str>);
+
+/// A state of an object that rules want.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    /// `metadata.uid`.
+    pub uid: Arc<str>,
+    /// `metadata.resourceVersion` as the number that it is.
+    pub version: u64,
+    /// Hash of what the sink would get.
+    pub hash: [u8; 32],
+}
+
+/// What a state means for the sink.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It has to hear of it.
+    Tell(Operation),
+    /// It has it, or has had it.
+    Known,
+    /// It would have to hear of it, and there is no room: the area has to be looked at again.
+    Missed,
+}
+
+/// What a complete list has left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Absent {
+    /// Gone.
+    pub gone: Vec<(Arc<str>, Arc<str>)>,
+    /// Another watch has shown these since the list began, which may be from before: they have to be
+    /// read.
+    pub doubtful: Vec<(Arc<str>, Arc<str>)>,
+}
+
+#[derive(Debug, Clone)]
+struct Known {
+    uid: Arc<str>,
+    version: u64,
+    hash: [u8; 32],
+    /// When it was seen last, by the mirror's own count.
+    seen: u64,
+}
+
+/// What a sink is known to have of one area: all objects of a type in a namespace, or in the cluster.
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Mirror {
+    known: HashMap<Key, Known>,
+    /// Versions of what has been deleted while a list is under way that may still show it.
+    tombstones: HashMap<Key, u64>,
+    /// Lists under way, by watch, and the count when they began.
+    lists: BTreeMap<u64, u64>,
+    count: u64,
+}
+
+impl Mirror {
+    /// A sink that has nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What the sink had in an earlier life, which the next list is compared with.
+    pub fn restore(&mut self, namespace: Arc<str>, name: Arc<str>, uid: Arc<str>, hash: [u8; 32]) {
+        let known = Known {
+            uid,
+            version: 0,
+            hash,
+            seen: 0,
+        };
+        self.known.insert((namespace, name), known);
+    }
+
+    /// How many objects the sink has.
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Whether the sink has nothing.
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// Whether the sink has this object.
+    pub fn has(&self, namespace: &Arc<str>, name: &Arc<str>) -> bool {
+        let key = (Arc::clone(namespace), Arc::clone(name));
+        self.known.contains_key(&key)
+    }
+
+    /// A watch begins to list the area.
+    pub fn listing(&mut self, watch: u64) {
+        self.lists.insert(watch, self.count);
+        while self.lists.len() > MOST_LISTS {
+            self.lists.pop_first();
+        }
+    }
+
+    /// An object has a state that rules want. `room` says whether the sink can be told of one more.
+    pub fn wanted(
+        &mut self,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+        state: State,
+        room: bool,
+    ) -> Verdict {
+        let key = (Arc::clone(namespace), Arc::clone(name));
+        if self.is_late(&key, state.version) {
+            return Verdict::Known;
+        }
+        self.count += 1;
+        let count = self.count;
+        let State { uid, version, hash } = state;
+        let known = Known {
+            uid,
+            version,
+            hash,
+            seen: count,
+        };
+        match self.known.get_mut(&key) {
+            None if room => {
+                self.known.insert(key, known);
+                Verdict::Tell(Operation::Create)
+            }
+            None => Verdict::Missed,
+            Some(before) if before.uid == known.uid && before.hash == known.hash => {
+                *before = known;
+                Verdict::Known
+            }
+            Some(before) if room => {
+                *before = known;
+                Verdict::Tell(Operation::Update)
+            }
+            Some(before) => {
+                before.seen = count;
+                Verdict::Missed
+            }
+        }
+    }
+
+    /// An object has, in this version, gone, or is such that no rule wants it.
+    pub fn unwanted(&mut self, namespace: &Arc<str>, name: &Arc<str>, version: u64) -> Verdict {
+        let key = (Arc::clone(namespace), Arc::clone(name));
+        if self.is_late(&key, version) {
+            return Verdict::Known;
+        }
+        if !self.lists.is_empty() {
+            self.tombstones.insert(key.clone(), version);
+        }
+        match self.known.remove(&key) {
+            Some(_) => Verdict::Tell(Operation::Delete),
+            None => Verdict::Known,
+        }
+    }
+
+    /// A newer state of the object has been seen.
+    fn is_late(&mut self, key: &Key, version: u64) -> bool {
+        if self
+            .tombstones
+            .get(key)
+            .is_some_and(|gone| version <= *gone)
+        {
+            return true;
+        }
+        let Some(known) = self.known.get_mut(key) else {
+            return false;
+        };
+        let late = version < known.version;
+        if late {
+            self.count += 1;
+            known.seen = self.count;
+        }
+        late
+    }
+
+    /// A watch has listed everything in the area, and `listed` says what that was.
+    pub fn listed(&mut self, watch: u64, listed: impl Fn(&str, &str) -> bool) -> Absent {
+        let mut absent = Absent::default();
+        let Some(began) = self.lists.remove(&watch) else {
+            return absent; // it began before anybody listened
+        };
+        self.known.retain(|(namespace, name), known| {
+            if listed(namespace, name) {
+                return true;
+            }
+            let key = (Arc::clone(namespace), Arc::clone(name));
+            if known.seen > began {
+                absent.doubtful.push(key);
+                return true;
+            }
+            absent.gone.push(key);
+            false
+        });
+        if self.lists.is_empty() {
+            self.tombstones.clear();
+        }
+        absent.gone.sort();
+        absent.doubtful.sort();
+        absent
+    }
+
+    /// Somebody has read an object, and it was not there. `Known` if it has been seen meanwhile,
+    /// that is after [`Mirror::count`] was `asked`.
+    pub fn absent(&mut self, namespace: &Arc<str>, name: &Arc<str>, asked: u64) -> Verdict {
+        let key = (Arc::clone(namespace), Arc::clone(name));
+        match self.known.get(&key) {
+            Some(known) if known.seen <= asked => {
+                self.known.remove(&key);
+                Verdict::Tell(Operation::Delete)
+            }
+            _ => Verdict::Known,
+        }
+    }
+
+    /// How many states have been seen.
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+}
