@@ -85,7 +85,7 @@ impl Pending {
     /// event waits takes its place when it gets tight, and one that is larger than all room has it
     /// while nothing else waits.
     pub fn has_room(&self, key: &ObjectKey, bytes: usize) -> bool {
-        if self.len() == 0 {
+        if self.is_empty() {
             return true;
         }
         let fits = self.len() < self.room.events || self.replaces(key).is_some();
