@@ -57,6 +57,8 @@ pub mod agent;
 mod event_link;
 pub mod hub;
 pub mod lease;
+pub mod rules;
+pub mod sinks;
 pub mod supervision;
 pub mod watch;
 pub mod watching;

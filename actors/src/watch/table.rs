@@ -491,7 +491,7 @@ impl Watches {
 pub struct Listed(HashMap<Box<str>, HashSet<Box<str>>>);
 
 impl Listed {
-    pub(super) fn add(&mut self, namespace: &str, name: &str) {
+    pub(crate) fn add(&mut self, namespace: &str, name: &str) {
         if let Some(names) = self.0.get_mut(namespace) {
             names.insert(name.into());
         } else {

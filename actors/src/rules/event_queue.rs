@@ -1,0 +1,291 @@
+//! `EventQueue`: gives one sink what waits for it.
+//!
+//! ```text
+//!  Outlet ──batch──► sink ──► taken off          one batch at a time, with back-off
+//!    │
+//!    ├─ doubts ────► read, one by one            what a list and another watch disagree about
+//!    └─ behind ────► list the area, in pages     what found no room, once there is some
+//! ```
+//!
+//! A sink that fails holds up nobody but itself: its queue fills, what finds no room is looked for
+//! later, and its state tells why.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{
+    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, MessageResult,
+    ResponseActFuture, SpawnHandle, Supervised, WrapFuture, fut::wrap_future,
+};
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use muster_core::rule_events::Event;
+use serde::Serialize;
+use tokio::sync::{Mutex, Notify};
+use tracing::{info, warn};
+
+use super::metrics;
+use super::outlet::{Doubt, Outlet};
+use crate::sinks::{Sink, SinkError};
+use crate::supervision::{Backoff, BackoffPolicy, Io, Snapshot, Stop};
+use crate::watch::Area;
+
+/// Most events that a sink is given at a time, and most bytes of objects in them. A batch is a
+/// commit or a write, so it pays to have many; and it is held twice while it is under way.
+const BATCH: (usize, usize) = (200, 1 << 20);
+/// A sink that has not taken a batch after this long is taken for stuck, and given it anew.
+const DELIVERY_LIMIT: Duration = Duration::from_secs(120);
+/// What is left to a sink when the agent ends.
+const FLUSH_LIMIT: Duration = Duration::from_secs(3);
+const RETRY: BackoffPolicy = BackoffPolicy {
+    first: Duration::from_millis(500),
+    max: Duration::from_secs(30),
+    reset_after: Duration::from_secs(60),
+};
+
+/// Looks at the cluster for a sink.
+pub(super) trait Look: Send + Sync + 'static {
+    /// Reads an object that is in doubt, and tells the sink of it.
+    fn settle<'a>(&'a self, outlet: &'a Outlet, doubt: &'a Doubt) -> BoxFuture<'a, ()>;
+    /// Lists an area that is behind, and tells the sink of it as it has room.
+    fn list<'a>(&'a self, outlet: &'a Outlet, area: &'a Area) -> BoxFuture<'a, ()>;
+}
+
+/// What a queue shows of itself.
+#[derive(Debug, Clone, Serialize)]
+pub struct EventQueueState {
+    /// Name of the sink.
+    pub sink: String,
+    /// Events that wait.
+    pub waiting: usize,
+    /// Events that the sink has taken.
+    pub delivered: u64,
+    /// Objects that the sink is known to have.
+    pub objects: usize,
+    /// Areas that have more than there was room for.
+    pub behind: usize,
+    /// Why the sink does not take events, and since when; absent while it does.
+    pub failing: Option<(String, Timestamp)>,
+}
+
+/// The actor of one sink. See the module.
+pub(super) struct EventQueue {
+    outlet: Arc<Outlet>,
+    look: Arc<dyn Look>,
+    io: Io,
+    /// Locked while it is given a batch; one that is stuck keeps the lock.
+    sink: Arc<Mutex<Box<dyn Sink>>>,
+    delivering: bool,
+    looking: bool,
+    listening: Option<SpawnHandle>,
+    backoff: Backoff,
+    failing: Option<(String, Timestamp)>,
+    delivered: u64,
+    stopping: bool,
+    /// Nothing more is given to the sink.
+    drained: Arc<Notify>,
+}
+
+impl std::fmt::Debug for EventQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EventQueue")
+            .field("sink", self.outlet.sink())
+            .field("failing", &self.failing)
+            .finish_non_exhaustive()
+    }
+}
+
+impl EventQueue {
+    pub(super) fn new(
+        outlet: Arc<Outlet>,
+        look: Arc<dyn Look>,
+        io: Io,
+        sink: Box<dyn Sink>,
+    ) -> Self {
+        Self {
+            outlet,
+            look,
+            io,
+            sink: Arc::new(Mutex::new(sink)),
+            delivering: false,
+            looking: false,
+            listening: None,
+            backoff: Backoff::new(RETRY),
+            failing: None,
+            delivered: 0,
+            stopping: false,
+            drained: Arc::default(),
+        }
+    }
+
+    /// Waits for something to do.
+    fn listen(&mut self, ctx: &mut Context<Self>) {
+        let outlet = Arc::clone(&self.outlet);
+        let work = async move { outlet.work.notified().await };
+        let listening = ctx.spawn(wrap_future::<_, Self>(work).map(|(), actor, ctx| {
+            actor.listen(ctx);
+            actor.advance(ctx);
+        }));
+        self.listening = Some(listening);
+    }
+
+    fn advance(&mut self, ctx: &mut Context<Self>) {
+        self.deliver(ctx);
+        if !self.stopping {
+            self.look(ctx);
+        }
+    }
+
+    fn deliver(&mut self, ctx: &mut Context<Self>) {
+        if self.delivering {
+            return;
+        }
+        let batch = self.outlet.take(BATCH.0, BATCH.1);
+        if batch.is_empty() {
+            if self.stopping {
+                self.drained.notify_one();
+            }
+            return;
+        }
+        self.delivering = true;
+        let (number, oldest) = (batch.len(), batch.first().map(|event| event.seen));
+        let task = self.io.run(give(Arc::clone(&self.sink), batch));
+        let task = async move {
+            task.await
+                .unwrap_or_else(|error| Err(SinkError(error.to_string())))
+        };
+        ctx.spawn(task.into_actor(self).map(move |result, actor, ctx| {
+            actor.outlet.taken(result.is_ok());
+            metrics::delivery(actor.outlet.sink(), oldest, result.is_ok());
+            match result {
+                Ok(()) => {
+                    actor.delivered += number as u64;
+                    if actor.failing.take().is_some() {
+                        info!(sink = %actor.outlet.sink(), "sink takes events again");
+                    }
+                    actor.delivering = false;
+                    actor.advance(ctx);
+                }
+                Err(SinkError(error)) => {
+                    if actor.stopping {
+                        actor.drained.notify_one();
+                    }
+                    let pause = actor.backoff.failed();
+                    if actor.failing.as_ref().is_none_or(|(last, _)| *last != error) {
+                        warn!(sink = %actor.outlet.sink(), error, "sink does not take events, retrying");
+                    }
+                    let since = actor.failing.take().map(|(_, since)| since);
+                    actor.failing = Some((error, since.unwrap_or_else(Timestamp::now)));
+                    ctx.run_later(pause, |actor, ctx| {
+                        actor.delivering = false;
+                        actor.advance(ctx);
+                    });
+                }
+            }
+        }));
+    }
+
+    /// Looks at what is in doubt, or at an area that is behind.
+    fn look(&mut self, ctx: &mut Context<Self>) {
+        if self.looking {
+            return;
+        }
+        let doubts = self.outlet.doubts();
+        let area = if doubts.is_empty() {
+            self.outlet.behind()
+        } else {
+            None
+        };
+        if doubts.is_empty() && area.is_none() {
+            return;
+        }
+        self.looking = true;
+        let (look, outlet) = (Arc::clone(&self.look), Arc::clone(&self.outlet));
+        let task = self.io.run(async move {
+            for doubt in doubts {
+                look.settle(&outlet, &doubt).await;
+            }
+            if let Some(area) = area {
+                look.list(&outlet, &area).await;
+            }
+        });
+        ctx.spawn(task.into_actor(self).map(|_, actor, ctx| {
+            actor.looking = false;
+            actor.advance(ctx);
+        }));
+    }
+}
+
+async fn give(sink: Arc<Mutex<Box<dyn Sink>>>, batch: Vec<Event>) -> Result<(), SinkError> {
+    let given = async {
+        let mut sink = sink.lock().await;
+        sink.deliver(&batch).await
+    };
+    tokio::time::timeout(DELIVERY_LIMIT, given)
+        .await
+        .unwrap_or_else(|_| Err(SinkError(format!("no answer within {DELIVERY_LIMIT:?}"))))
+}
+
+impl Actor for EventQueue {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        self.listen(ctx);
+        self.advance(ctx);
+    }
+}
+
+impl Supervised for EventQueue {
+    fn restarting(&mut self, _: &mut Self::Context) {
+        // What was taken is taken again; the sink may have had it.
+        if self.delivering {
+            self.outlet.taken(false);
+        }
+        (self.delivering, self.looking, self.listening) = (false, false, None);
+        self.stopping = false;
+    }
+}
+
+impl Handler<Snapshot> for EventQueue {
+    type Result = MessageResult<Snapshot>;
+
+    fn handle(&mut self, _: Snapshot, _: &mut Self::Context) -> Self::Result {
+        let (objects, behind) = self.outlet.sizes();
+        Snapshot::of(&EventQueueState {
+            sink: self.outlet.sink().to_string(),
+            waiting: self.outlet.waiting(),
+            delivered: self.delivered,
+            objects,
+            behind,
+            failing: self.failing.clone(),
+        })
+    }
+}
+
+/// Gives the sink what it takes within a moment, and ends.
+impl Handler<Stop> for EventQueue {
+    type Result = ResponseActFuture<Self, ()>;
+
+    fn handle(&mut self, _: Stop, ctx: &mut Self::Context) -> Self::Result {
+        self.stopping = true;
+        if let Some(listening) = self.listening.take() {
+            ctx.cancel_future(listening);
+        }
+        if self.failing.is_some() {
+            self.drained.notify_one();
+        } else {
+            self.deliver(ctx);
+        }
+        let drained = Arc::clone(&self.drained);
+        let flushed = async move {
+            let _ = tokio::time::timeout(FLUSH_LIMIT, drained.notified()).await;
+        };
+        Box::pin(flushed.into_actor(self).map(|(), actor, ctx| {
+            let left = actor.outlet.waiting();
+            if left > 0 {
+                warn!(sink = %actor.outlet.sink(), events = left, "events were not delivered");
+            }
+            ctx.stop();
+        }))
+    }
+}

@@ -1,0 +1,94 @@
+//! What operators see of rules, each metric named and described here once.
+
+use std::sync::{Arc, Once};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use metrics::{
+    Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
+use muster_core::rule_events::{Operation, Pending};
+
+const EVENTS: &str = "muster_rule_events_total";
+const DEPTH: &str = "muster_rule_queue_depth";
+const AGE: &str = "muster_rule_queue_age_seconds";
+const DELIVERIES: &str = "muster_rule_deliveries_total";
+const LATENCY: &str = "muster_rule_delivery_latency_seconds";
+const SIGNALS: &str = "muster_rule_signals_total";
+const SIGNAL_DEPTH: &str = "muster_rule_signal_depth";
+const GVRS: &str = "muster_watch_manager_gvrs_active";
+const UPDATES: &str = "muster_watch_manager_updates_total";
+const UPDATE_DURATION: &str = "muster_watch_manager_update_duration_seconds";
+const UNRESOLVED: &str = "muster_watch_manager_unresolved";
+
+/// Describes the metrics to the recorder; later calls do nothing.
+pub(super) fn describe() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        describe_counter!(
+            EVENTS,
+            "States of objects that rules want, by sink, operation and what came of it: queued for \
+             the sink, known to it already, filtered by the operations of the rules, or missed for \
+             want of room and looked for again."
+        );
+        describe_gauge!(DEPTH, "Events that wait for a sink.");
+        describe_gauge!(
+            AGE,
+            Unit::Seconds,
+            "Age of the oldest event that waits for a sink; 0 if none does."
+        );
+        describe_counter!(DELIVERIES, "Batches given to a sink, by result.");
+        describe_histogram!(
+            LATENCY,
+            Unit::Seconds,
+            "Time from a state of an object being seen to the sink having it."
+        );
+        describe_counter!(
+            SIGNALS,
+            "Changes of rules, by whether the signal was sent or one was under way already."
+        );
+        describe_gauge!(
+            SIGNAL_DEPTH,
+            "Signals of changed rules that wait; at most 1."
+        );
+        describe_gauge!(GVRS, "Types that are watched for rules.");
+        describe_counter!(
+            UPDATES,
+            "Plans of watches for rules, by result and by what asked for them."
+        );
+        describe_histogram!(
+            UPDATE_DURATION,
+            Unit::Seconds,
+            "Time from a plan being made to all its watches having listed."
+        );
+        describe_gauge!(
+            UNRESOLVED,
+            "Resources that rules name and nothing watches, by reason."
+        );
+    });
+}
+
+pub(super) fn event(sink: &Arc<str>, operation: Option<Operation>, result: &'static str) {
+    let operation = operation.map_or("", Operation::name);
+    let sink = sink.to_string();
+    counter!(EVENTS, "sink" => sink, "operation" => operation, "result" => result).increment(1);
+}
+
+#[allow(clippy::cast_precision_loss, reason = "queues are short")]
+pub(super) fn queue(sink: &Arc<str>, pending: &Pending) {
+    gauge!(DEPTH, "sink" => sink.to_string()).set(pending.len() as f64);
+    let age = pending.oldest().map(age).unwrap_or_default();
+    gauge!(AGE, "sink" => sink.to_string()).set(age.as_secs_f64());
+}
+
+fn age(seen: Timestamp) -> Duration {
+    Duration::try_from(Timestamp::now().duration_since(seen)).unwrap_or_default()
+}
+
+pub(super) fn delivery(sink: &Arc<str>, oldest: Option<Timestamp>, delivered: bool) {
+    let result = if delivered { "ok" } else { "error" };
+    counter!(DELIVERIES, "sink" => sink.to_string(), "result" => result).increment(1);
+    if let Some(seen) = oldest.filter(|_| delivered) {
+        histogram!(LATENCY, "sink" => sink.to_string()).record(age(seen));
+    }
+}

@@ -1,0 +1,340 @@
+//! What one sink has, and what waits for it: shared by the watches, which add to it, and by the
+//! sink's [`EventQueue`](super::EventQueue), which takes from it.
+//!
+//! Called on the threads of the watches, so it never waits: what finds no room is not remembered as
+//! had, and the area is looked at again when there is room.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use muster_core::rule_events::{
+    Event, Mirror, ObjectKey, Operation, Pending, Room, State, Verdict,
+};
+use tokio::sync::Notify;
+
+use super::metrics;
+use crate::watch::{Area, Listed};
+
+/// The operations that rules want to hear of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Operations {
+    pub(super) create: bool,
+    pub(super) update: bool,
+    pub(super) delete: bool,
+}
+
+impl Operations {
+    const fn has(self, operation: Operation) -> bool {
+        match operation {
+            Operation::Create => self.create,
+            Operation::Update => self.update,
+            Operation::Delete => self.delete,
+        }
+    }
+}
+
+/// Who wants to hear of an object, and what.
+#[derive(Debug, Clone)]
+pub(super) struct Interest {
+    pub(super) rules: Arc<[Arc<str>]>,
+    pub(super) operations: Operations,
+}
+
+/// An object as the sink would have it.
+#[derive(Debug)]
+pub(super) struct Shown {
+    pub(super) key: ObjectKey,
+    pub(super) kind: Arc<str>,
+    pub(super) state: State,
+    pub(super) object: Arc<str>,
+}
+
+/// Something that has to be read before the sink can be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Doubt {
+    pub(super) area: Area,
+    pub(super) namespace: Arc<str>,
+    pub(super) name: Arc<str>,
+    /// What the mirror had counted when the doubt arose.
+    pub(super) asked: u64,
+}
+
+#[derive(Debug)]
+struct OutletState {
+    mirrors: BTreeMap<Area, Mirror>,
+    pending: Pending,
+    /// Areas that have more than there was room for.
+    behind: BTreeSet<Area>,
+    doubts: VecDeque<Doubt>,
+    /// Events of each rule so far, and when the last one was.
+    counts: BTreeMap<Arc<str>, (u64, Timestamp)>,
+}
+
+/// What a sink is told. See the module.
+#[derive(Debug)]
+pub(super) struct Outlet {
+    sink: Arc<str>,
+    state: Mutex<OutletState>,
+    /// There is something to do for the queue.
+    pub(super) work: Notify,
+}
+
+impl Outlet {
+    pub(super) fn new(sink: impl Into<Arc<str>>, room: Room) -> Arc<Self> {
+        let state = OutletState {
+            mirrors: BTreeMap::new(),
+            pending: Pending::new(room),
+            behind: BTreeSet::new(),
+            doubts: VecDeque::new(),
+            counts: BTreeMap::new(),
+        };
+        Arc::new(Self {
+            sink: sink.into(),
+            state: Mutex::new(state),
+            work: Notify::new(),
+        })
+    }
+
+    pub(super) const fn sink(&self) -> &Arc<str> {
+        &self.sink
+    }
+
+    fn lock(&self) -> MutexGuard<'_, OutletState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Rules want something of this area.
+    pub(super) fn join(&self, area: &Area) {
+        self.lock().mirrors.entry(area.clone()).or_default();
+    }
+
+    /// No rule wants anything of this area any more: the sink keeps what it has, and hears no more.
+    pub(super) fn leave(&self, area: &Area) {
+        let mut state = self.lock();
+        state.mirrors.remove(area);
+        state.behind.remove(area);
+        state.doubts.retain(|doubt| doubt.area != *area);
+    }
+
+    pub(super) fn listing(&self, area: &Area, watch: u64) {
+        if let Some(mirror) = self.lock().mirrors.get_mut(area) {
+            mirror.listing(watch);
+        }
+    }
+
+    /// An object that rules want has this state.
+    pub(super) fn wanted(&self, area: &Area, shown: Shown, interest: &Interest) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let Some(mirror) = state.mirrors.get_mut(area) else {
+            return;
+        };
+        let Shown {
+            key,
+            kind,
+            state: seen,
+            object,
+        } = shown;
+        let room = state.pending.has_room(&key, object.len());
+        let (uid, version) = (Arc::clone(&seen.uid), seen.version);
+        match mirror.wanted(&key.namespace, &key.name, seen, room) {
+            Verdict::Tell(operation) => {
+                let event = Event {
+                    sequence: 0,
+                    key,
+                    kind,
+                    operation,
+                    uid,
+                    version,
+                    object: Some(object),
+                    rules: Arc::clone(&interest.rules),
+                    seen: Timestamp::now(),
+                };
+                self.push(state, event, interest.operations);
+            }
+            Verdict::Known => metrics::event(&self.sink, None, "known"),
+            Verdict::Missed => {
+                metrics::event(&self.sink, None, "missed");
+                state.behind.insert(area.clone());
+                self.work.notify_one();
+            }
+        }
+    }
+
+    /// An object has gone in this version, or no rule wants it any more.
+    pub(super) fn unwanted(
+        &self,
+        area: &Area,
+        key: ObjectKey,
+        kind: &Arc<str>,
+        version: u64,
+        interest: &Interest,
+    ) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let Some(mirror) = state.mirrors.get_mut(area) else {
+            return;
+        };
+        if let Verdict::Tell(operation) = mirror.unwanted(&key.namespace, &key.name, version) {
+            let event = gone(key, kind, version, operation, interest);
+            self.push(state, event, interest.operations);
+        }
+    }
+
+    /// A watch has listed all of an area.
+    pub(super) fn listed(
+        &self,
+        area: &Area,
+        watch: u64,
+        listed: &Listed,
+        kind: &Arc<str>,
+        interest: &Interest,
+    ) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let Some(mirror) = state.mirrors.get_mut(area) else {
+            return;
+        };
+        let absent = mirror.listed(watch, |namespace, name| listed.holds(namespace, name));
+        let asked = mirror.count();
+        for (namespace, name) in absent.gone {
+            let key = ObjectKey {
+                resource: area.resource.clone(),
+                namespace,
+                name,
+            };
+            let event = gone(key, kind, 0, Operation::Delete, interest);
+            self.push(state, event, interest.operations);
+        }
+        if !absent.doubtful.is_empty() {
+            let doubts = absent.doubtful.into_iter().map(|(namespace, name)| Doubt {
+                area: area.clone(),
+                namespace,
+                name,
+                asked,
+            });
+            state.doubts.extend(doubts);
+            self.work.notify_one();
+        }
+    }
+
+    /// Somebody has read an object that was in doubt, and it was not there.
+    pub(super) fn absent(&self, doubt: &Doubt, kind: &Arc<str>, interest: &Interest) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let Some(mirror) = state.mirrors.get_mut(&doubt.area) else {
+            return;
+        };
+        let verdict = mirror.absent(&doubt.namespace, &doubt.name, doubt.asked);
+        if let Verdict::Tell(operation) = verdict {
+            let key = ObjectKey {
+                resource: doubt.area.resource.clone(),
+                namespace: Arc::clone(&doubt.namespace),
+                name: Arc::clone(&doubt.name),
+            };
+            let event = gone(key, kind, 0, operation, interest);
+            self.push(state, event, interest.operations);
+        }
+    }
+
+    fn push(&self, state: &mut OutletState, event: Event, operations: Operations) {
+        if !operations.has(event.operation) {
+            metrics::event(&self.sink, Some(event.operation), "filtered");
+            return;
+        }
+        metrics::event(&self.sink, Some(event.operation), "queued");
+        for rule in event.rules.iter() {
+            if let Some((count, last)) = state.counts.get_mut(rule) {
+                (*count, *last) = (*count + 1, event.seen);
+            } else {
+                state.counts.insert(Arc::clone(rule), (1, event.seen));
+            }
+        }
+        state.pending.push(event);
+        metrics::queue(&self.sink, &state.pending);
+        self.work.notify_one();
+    }
+
+    /// The next events for the sink.
+    pub(super) fn take(&self, events: usize, bytes: usize) -> Vec<Event> {
+        self.lock().pending.take(events, bytes)
+    }
+
+    /// The sink has what was taken, or, if not, is to be given it again.
+    pub(super) fn taken(&self, delivered: bool) {
+        let mut state = self.lock();
+        if delivered {
+            state.pending.done();
+        } else {
+            state.pending.again();
+        }
+        metrics::queue(&self.sink, &state.pending);
+    }
+
+    /// Doubts, oldest first.
+    pub(super) fn doubts(&self) -> Vec<Doubt> {
+        self.lock().doubts.drain(..).collect()
+    }
+
+    /// An area that has more than there was room for, now that there is.
+    pub(super) fn behind(&self) -> Option<Area> {
+        let mut state = self.lock();
+        if !state.pending.has_ease() {
+            return None;
+        }
+        state.behind.pop_first()
+    }
+
+    /// It has to be looked at again.
+    pub(super) fn is_behind(&self, area: Area) {
+        let mut state = self.lock();
+        if state.mirrors.contains_key(&area) {
+            state.behind.insert(area);
+        }
+    }
+
+    /// Events that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.lock().pending.len()
+    }
+
+    /// Whether less than half of the room is taken.
+    pub(super) fn has_ease(&self) -> bool {
+        self.lock().pending.has_ease()
+    }
+
+    /// How many objects the sink has, and areas that are behind.
+    pub(super) fn sizes(&self) -> (usize, usize) {
+        let state = self.lock();
+        let objects = state.mirrors.values().map(Mirror::len).sum();
+        (objects, state.behind.len())
+    }
+
+    /// Events of a rule so far, and when the last one was.
+    pub(super) fn count_of(&self, rule: &str) -> (u64, Option<Timestamp>) {
+        let state = self.lock();
+        let count = state.counts.get(rule);
+        count.map_or((0, None), |(count, last)| (*count, Some(*last)))
+    }
+}
+
+fn gone(
+    key: ObjectKey,
+    kind: &Arc<str>,
+    version: u64,
+    operation: Operation,
+    interest: &Interest,
+) -> Event {
+    Event {
+        sequence: 0,
+        key,
+        kind: Arc::clone(kind),
+        operation,
+        uid: Arc::default(),
+        version,
+        object: None,
+        rules: Arc::clone(&interest.rules),
+        seen: Timestamp::now(),
+    }
+}

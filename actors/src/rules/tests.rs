@@ -1,0 +1,351 @@
+//! Outlets and their queues, with a sink and a cluster that do as they are told.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use actix::Addr;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use muster_core::rule_events::{Event, ObjectKey, Room, State};
+use muster_core::watch_plan::Resource;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::event_queue::{EventQueue, Look};
+use super::outlet::{Doubt, Interest, Operations, Outlet, Shown};
+use crate::sinks::{Sink, SinkError};
+use crate::supervision::{Io, Registry, Snapshot, stop};
+use crate::watch::{Area, Listed};
+
+const ALL: Operations = Operations {
+    create: true,
+    update: true,
+    delete: true,
+};
+
+/// Takes what it is given, once there is a permit for the batch, or fails as it is told.
+#[derive(Clone)]
+struct Ear {
+    heard: Arc<Mutex<Vec<Event>>>,
+    permits: Arc<Semaphore>,
+    failures: Arc<Mutex<VecDeque<&'static str>>>,
+}
+
+impl Ear {
+    fn new() -> Self {
+        Self {
+            heard: Arc::default(),
+            permits: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
+            failures: Arc::default(),
+        }
+    }
+
+    fn told(&self) -> Vec<String> {
+        let heard = self.heard.lock().unwrap();
+        let told = heard
+            .iter()
+            .map(|event| format!("{} {}", event.operation, event.key.name));
+        told.collect()
+    }
+}
+
+impl Sink for Ear {
+    fn deliver<'a>(&'a mut self, events: &'a [Event]) -> BoxFuture<'a, Result<(), SinkError>> {
+        async {
+            self.permits.acquire().await.unwrap().forget();
+            if let Some(error) = self.failures.lock().unwrap().pop_front() {
+                return Err(SinkError(error.to_owned()));
+            }
+            self.heard.lock().unwrap().extend(events.iter().cloned());
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+/// A cluster with these objects: name and content.
+#[derive(Default)]
+struct Cluster(Mutex<Vec<(&'static str, u8)>>);
+
+impl Look for Cluster {
+    fn settle<'a>(&'a self, outlet: &'a Outlet, doubt: &'a Doubt) -> BoxFuture<'a, ()> {
+        async move {
+            let there = self.0.lock().unwrap().clone();
+            match there.into_iter().find(|(name, _)| *name == &*doubt.name) {
+                Some((name, content)) => show(outlet, name, 100, content),
+                None => outlet.absent(doubt, &"ConfigMap".into(), &interest()),
+            }
+        }
+        .boxed()
+    }
+
+    fn list<'a>(&'a self, outlet: &'a Outlet, area: &'a Area) -> BoxFuture<'a, ()> {
+        async move {
+            outlet.listing(area, 1_000);
+            let mut listed = Listed::default();
+            let there = self.0.lock().unwrap().clone();
+            for (name, content) in there {
+                while !outlet.has_ease() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                show(outlet, name, 100, content);
+                listed.add("ns", name);
+            }
+            outlet.listed(area, 1_000, &listed, &"ConfigMap".into(), &interest());
+        }
+        .boxed()
+    }
+}
+
+fn area() -> Area {
+    Area {
+        resource: Resource::new("", "v1", "configmaps"),
+        namespace: Some("ns".into()),
+    }
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey {
+        resource: area().resource,
+        namespace: "ns".into(),
+        name: name.into(),
+    }
+}
+
+fn interest() -> Interest {
+    Interest {
+        rules: Arc::from(["ns/rule".into()]),
+        operations: ALL,
+    }
+}
+
+fn show(outlet: &Outlet, name: &str, version: u64, content: u8) {
+    show_to(outlet, name, version, content, &interest());
+}
+
+fn show_to(outlet: &Outlet, name: &str, version: u64, content: u8, interest: &Interest) {
+    let shown = Shown {
+        key: key(name),
+        kind: "ConfigMap".into(),
+        state: State {
+            uid: "u".into(),
+            version,
+            hash: [content; 32],
+        },
+        object: format!("{{\"data\":{content}}}").into(),
+    };
+    outlet.wanted(&area(), shown, interest);
+}
+
+struct World {
+    outlet: Arc<Outlet>,
+    ear: Ear,
+    cluster: Arc<Cluster>,
+    queue: Addr<EventQueue>,
+    registry: Registry,
+}
+
+impl World {
+    fn start(room: Room, ear: Ear) -> Self {
+        tokio::time::pause();
+        let outlet = Outlet::new("log", room);
+        outlet.join(&area());
+        let (registry, cluster) = (Registry::new(), Arc::new(Cluster::default()));
+        let queue = EventQueue::new(
+            Arc::clone(&outlet),
+            Arc::clone(&cluster) as _,
+            Io::current(),
+            Box::new(ear.clone()),
+        );
+        Self {
+            queue: registry.start("EventQueue", "log", queue),
+            outlet,
+            ear,
+            cluster,
+            registry,
+        }
+    }
+
+    async fn hears(&self, wanted: &[&str]) {
+        eventually(|| self.ear.told(), |told| *told == wanted).await;
+    }
+
+    async fn state(&self) -> Value {
+        self.queue.send(Snapshot).await.unwrap()
+    }
+
+    async fn end(self) {
+        assert!(stop(&self.queue, Duration::from_secs(10)).await);
+        assert_eq!(self.registry.ended(Duration::from_secs(1)).await, Ok(()));
+    }
+}
+
+async fn eventually<T: std::fmt::Debug>(ask: impl Fn() -> T, wanted: impl Fn(&T) -> bool) -> T {
+    let deadline = Instant::now() + Duration::from_secs(300);
+    loop {
+        let answer = ask();
+        if wanted(&answer) {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "last seen: {answer:#?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[actix::test]
+async fn a_sink_hears_what_it_does_not_have_in_order() {
+    let world = World::start(Room::default(), Ear::new());
+    show(&world.outlet, "a", 1, 1);
+    show(&world.outlet, "b", 2, 1);
+    show(&world.outlet, "a", 3, 1);
+    show(&world.outlet, "a", 4, 2);
+    world
+        .outlet
+        .unwanted(&area(), key("b"), &"ConfigMap".into(), 5, &interest());
+    let told = ["CREATE a", "CREATE b", "UPDATE a", "DELETE b"];
+    world.hears(&told).await;
+    assert_eq!(world.outlet.count_of("ns/rule").0, 4);
+    assert_eq!(world.outlet.count_of("ns/other"), (0, None));
+    let state = world.state().await;
+    assert_eq!(
+        (&state["delivered"], &state["objects"]),
+        (&4.into(), &1.into())
+    );
+    world.end().await;
+}
+
+/// S75: an operation that no rule wants is kept in mind and not told.
+#[actix::test]
+async fn operations_that_no_rule_wants_are_not_told() {
+    let world = World::start(Room::default(), Ear::new());
+    let only_deletions = Interest {
+        operations: Operations {
+            delete: true,
+            ..Operations::default()
+        },
+        ..interest()
+    };
+    show_to(&world.outlet, "a", 1, 1, &only_deletions);
+    show_to(&world.outlet, "a", 2, 2, &only_deletions);
+    world
+        .outlet
+        .unwanted(&area(), key("a"), &"ConfigMap".into(), 3, &only_deletions);
+    world.hears(&["DELETE a"]).await;
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_sink_that_fails_is_given_the_same_again_and_says_why() {
+    let ear = Ear::new();
+    ear.failures
+        .lock()
+        .unwrap()
+        .extend(["disk full", "disk full"]);
+    let world = World::start(Room::default(), ear);
+    show(&world.outlet, "a", 1, 1);
+    let failing = || world.state();
+    let state = loop {
+        let state = failing().await;
+        if !state["failing"].is_null() {
+            break state;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    assert_eq!(state["failing"][0], "disk full");
+    assert_eq!(state["waiting"], 1);
+    show(&world.outlet, "b", 2, 1);
+    world.hears(&["CREATE a", "CREATE b"]).await;
+    assert!(world.state().await["failing"].is_null());
+    world.end().await;
+}
+
+/// S90: what finds no room is looked for once there is some; nothing is lost, and nothing told twice.
+#[actix::test]
+async fn what_finds_no_room_is_found_later() {
+    let ear = Ear::new();
+    let all = ear.permits.forget_permits(Semaphore::MAX_PERMITS);
+    let room = Room {
+        events: 4,
+        bytes: 1_000,
+    };
+    let world = World::start(room, ear);
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    for (version, name) in (1..).zip(names) {
+        show(&world.outlet, name, version, 1);
+        world.cluster.0.lock().unwrap().push((name, 1));
+    }
+    assert_eq!(world.outlet.sizes(), (4, 1));
+    // The newest state is what counts.
+    world.cluster.0.lock().unwrap()[7].1 = 2;
+    world.ear.permits.add_permits(all);
+    let told = eventually(|| world.ear.told(), |told| told.len() == 8).await;
+    assert!(
+        told.iter().all(|told| told.starts_with("CREATE")),
+        "{told:?}"
+    );
+    let last = world.ear.heard.lock().unwrap()[7].object.clone();
+    assert_eq!(last.as_deref(), Some(r#"{"data":2}"#));
+    eventually(|| world.outlet.sizes(), |sizes| *sizes == (8, 0)).await;
+    world.end().await;
+}
+
+#[actix::test]
+async fn what_is_in_doubt_is_read() {
+    let world = World::start(Room::default(), Ear::new());
+    world.outlet.listing(&area(), 7);
+    show(&world.outlet, "there", 9, 1);
+    show(&world.outlet, "gone", 10, 1);
+    world.cluster.0.lock().unwrap().push(("there", 2));
+    world.outlet.listed(
+        &area(),
+        7,
+        &Listed::default(),
+        &"ConfigMap".into(),
+        &interest(),
+    );
+    world
+        .hears(&["CREATE there", "CREATE gone", "DELETE gone", "UPDATE there"])
+        .await;
+    world.end().await;
+}
+
+#[actix::test]
+async fn an_area_that_nobody_wants_any_more_is_forgotten_and_what_the_sink_has_stays() {
+    let world = World::start(Room::default(), Ear::new());
+    show(&world.outlet, "a", 1, 1);
+    world.hears(&["CREATE a"]).await;
+    world.outlet.leave(&area());
+    show(&world.outlet, "b", 2, 1);
+    assert_eq!(world.outlet.sizes(), (0, 0));
+    // A rule that comes back is a new one: what is there is told again.
+    world.outlet.join(&area());
+    show(&world.outlet, "a", 1, 1);
+    world.hears(&["CREATE a", "CREATE a"]).await;
+    world.end().await;
+}
+
+/// K13.
+#[actix::test]
+async fn what_waits_is_delivered_before_the_end() {
+    let world = World::start(Room::default(), Ear::new());
+    for n in 0..1_000 {
+        show(&world.outlet, &format!("n{n}"), n + 1, 1);
+    }
+    let ear = world.ear.clone();
+    world.end().await;
+    assert_eq!(ear.told().len(), 1_000);
+}
+
+#[actix::test]
+async fn a_sink_that_is_stuck_holds_up_the_end_only_for_a_while() {
+    let ear = Ear::new();
+    ear.permits.forget_permits(Semaphore::MAX_PERMITS);
+    let world = World::start(Room::default(), ear);
+    show(&world.outlet, "a", 1, 1);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let outlet = Arc::clone(&world.outlet);
+    world.end().await;
+    assert_eq!(outlet.waiting(), 1);
+}
