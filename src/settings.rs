@@ -27,6 +27,7 @@ mod lease;
 mod list;
 mod problem;
 mod running;
+mod sink;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -45,6 +46,7 @@ pub use events::{Broker, EventDialect, Mqtt};
 pub use lease::{LEASE_JITTER, LeaseTimes};
 pub use problem::{Problem, SettingsError};
 pub use running::{Changes, Running};
+pub use sink::{Sink, SinkKind};
 
 /// Settings of a process.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -64,6 +66,11 @@ pub struct Settings {
     pub feedback: Feedback,
     /// Watches of objects whose values come back.
     pub watch: Watch,
+    /// What of watch rules is not in the rules.
+    pub rules: Rules,
+    /// Where the events of watch rules go. Without any, agents have no rules.
+    #[serde(default)]
+    pub sinks: Vec<Sink>,
     /// What all agents of the process share.
     pub agent: Agent,
     /// Simulated clusters.
@@ -168,6 +175,52 @@ pub struct Watch {
     pub widen_after: NonZeroU32,
     /// Whether works that are ready give their watches back.
     pub stop_when_ready: bool,
+    /// How long watch rules have to stay as they are before their watches follow.
+    #[serde(deserialize_with = "duration::deserialize")]
+    pub debounce: Duration,
+    /// How long the watches of rules that keep changing wait at most.
+    #[serde(deserialize_with = "duration::deserialize")]
+    pub debounce_max: Duration,
+    /// How often the watches of rules are looked over, whatever happens.
+    #[serde(deserialize_with = "duration::deserialize")]
+    pub heartbeat: Duration,
+    /// Which watches of rules are opened anew when rules change what is watched.
+    pub restart: Restart,
+}
+
+impl Watch {
+    fn problems(&self) -> Option<Problem> {
+        (self.debounce > self.debounce_max).then(|| Problem::Together {
+            key: "watch.debounce",
+            found: format!("{:?}", self.debounce),
+            rule: format!(
+                "must not be more than watch.debounce_max, {:?}",
+                self.debounce_max
+            ),
+        })
+    }
+}
+
+/// Which watches of rules are opened anew when rules change what is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Restart {
+    /// All of them.
+    Wholesale,
+    /// Those that are new.
+    Incremental,
+}
+
+/// What of watch rules is not in the rules.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Rules {
+    /// Most events that wait for a sink.
+    pub queue_events: NonZeroU32,
+    /// Most bytes of objects in them.
+    pub queue_bytes: NonZeroU32,
+    /// Resources that are not watched even if a rule names them, each `resource.group`.
+    #[serde(deserialize_with = "list::deserialize")]
+    pub never_watch: Vec<String>,
 }
 
 /// What all agents of the process share.
@@ -364,6 +417,7 @@ impl Settings {
         let mut problems = settings.hub.lease_problems();
         problems.extend(settings.agent.lease_problems());
         problems.extend(settings.event_problems());
+        problems.extend(settings.watch.problems());
         if problems.is_empty() {
             Ok(settings)
         } else {
@@ -373,7 +427,7 @@ impl Settings {
 }
 
 /// Lists every setting with its origin: all known keys in the order of `config/default.toml`, then
-/// clusters.
+/// clusters and sinks.
 ///
 /// # Errors
 ///
@@ -393,13 +447,16 @@ pub fn effective(sources: &Sources) -> Result<Vec<Effective>, SettingsError> {
             )
         })
         .collect();
-    if let Some(ValueKind::Array(clusters)) = field(&merged, "clusters").map(|value| &value.kind) {
-        for (index, cluster) in clusters.iter().enumerate() {
-            if let ValueKind::Table(fields) = &cluster.kind {
+    for list in check::LISTS {
+        let Some(ValueKind::Array(entries)) = field(&merged, list).map(|value| &value.kind) else {
+            continue;
+        };
+        for (index, entry) in entries.iter().enumerate() {
+            if let ValueKind::Table(fields) = &entry.kind {
                 let sorted: BTreeMap<_, _> = fields.iter().collect();
                 let fields = sorted.into_iter();
                 listing.extend(
-                    fields.map(|(name, value)| listed(format!("clusters[{index}].{name}"), value)),
+                    fields.map(|(name, value)| listed(format!("{list}[{index}].{name}"), value)),
                 );
             }
         }

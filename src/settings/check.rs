@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use config::{Map, Value, ValueKind};
+use serde::de::DeserializeOwned;
 
 use super::layers::Layer;
-use super::{Problem, cluster, duration, list};
+use super::{Problem, cluster, duration, list, sink};
 use crate::telemetry;
 
 /// What a key takes.
@@ -95,6 +96,16 @@ const KEYS: &[(&str, Expect)] = &[
     ("watch.max_watches", Expect::Number),
     ("watch.widen_after", Expect::Count),
     ("watch.stop_when_ready", Expect::Boolean),
+    ("watch.debounce", ANY_DURATION),
+    ("watch.debounce_max", ANY_DURATION),
+    ("watch.heartbeat", Expect::Duration { least: SECOND }),
+    (
+        "watch.restart",
+        Expect::OneOf(&["wholesale", "incremental"]),
+    ),
+    ("rules.queue_events", Expect::Count),
+    ("rules.queue_bytes", Expect::Count),
+    ("rules.never_watch", Expect::Texts),
     ("agent.workers", Expect::Count),
     ("agent.agent_id", Expect::Text),
     ("agent.eviction_grace", ANY_DURATION),
@@ -131,7 +142,27 @@ const CLUSTER_KEYS: &[(&str, Expect)] = &[
     ("labels", Expect::Labels),
 ];
 
+/// The keys of one sink.
+const SINK_KEYS: &[(&str, Expect)] = &[
+    ("name", Expect::Text),
+    ("kind", Expect::OneOf(&["log"])),
+    ("path", Expect::Text),
+    ("max_bytes", Expect::Count),
+    ("keep", Expect::Number),
+];
+
+/// An entry of a list, as it is written.
+pub(super) trait Entry: DeserializeOwned {
+    /// Its name, by which it is known.
+    fn name(&self) -> Option<&str>;
+    /// What is wrong, as the rest of a sentence about it.
+    fn check(&self) -> Result<(), String>;
+}
+
 const CLUSTERS: &str = "clusters";
+const SINKS: &str = "sinks";
+/// Lists of tables, which only a file can have.
+pub(super) const LISTS: [&str; 2] = [CLUSTERS, SINKS];
 
 /// The keys outside of clusters, with their sections.
 pub(super) fn keys() -> impl Iterator<Item = &'static str> {
@@ -178,68 +209,74 @@ impl Check {
             if let Some(expect) = find(KEYS, &key) {
                 self.value(&key, value, expect);
             } else if key.split('.').next() == Some(CLUSTERS) {
-                self.clusters(value);
+                self.list::<cluster::Raw>(CLUSTERS, CLUSTER_KEYS, value);
+            } else if key.split('.').next() == Some(SINKS) {
+                self.list::<sink::Raw>(SINKS, SINK_KEYS, value);
             } else if sections().any(|section| section == key) {
                 match &value.kind {
                     ValueKind::Table(section) => self.entries(&key, section),
                     _ => self.wrong(&key, value, "a section"),
                 }
             } else {
-                let known = keys().chain(sections()).chain([CLUSTERS]);
+                let known = keys().chain(sections()).chain(LISTS);
                 self.unknown(&key, value, known.map(str::to_owned));
             }
         }
     }
 
-    fn clusters(&mut self, value: &Value) {
-        let ValueKind::Array(clusters) = &value.kind else {
-            return self.wrong(CLUSTERS, value, "a list in the settings file");
+    fn list<T: Entry>(&mut self, list: &str, keys: &[(&str, Expect)], value: &Value) {
+        let ValueKind::Array(entries) = &value.kind else {
+            return self.wrong(list, value, "a list in the settings file");
         };
         let mut names = BTreeMap::new();
-        for (index, cluster) in clusters.iter().enumerate() {
-            let path = format!("{CLUSTERS}[{index}]");
-            let ValueKind::Table(table) = &cluster.kind else {
-                self.wrong(&path, cluster, "a table");
+        for (index, entry) in entries.iter().enumerate() {
+            let path = format!("{list}[{index}]");
+            let ValueKind::Table(table) = &entry.kind else {
+                self.wrong(&path, entry, "a table");
                 continue;
             };
             let before = self.problems.len();
             for (name, value) in sorted(table) {
                 let key = format!("{path}.{name}");
-                if let Some(expect) = find(CLUSTER_KEYS, name) {
+                if let Some(expect) = find(keys, name) {
                     self.value(&key, value, expect);
                 } else {
-                    let known = CLUSTER_KEYS.iter();
+                    let known = keys.iter();
                     self.unknown(&key, value, known.map(|(name, _)| format!("{path}.{name}")));
                 }
             }
             if self.problems.len() > before {
                 continue;
             }
-            match cluster.clone().try_deserialize::<cluster::Raw>() {
+            match entry.clone().try_deserialize::<T>() {
                 Ok(raw) => {
+                    let name = raw.name().map(str::to_owned);
                     if let Err(message) = raw.check() {
-                        self.cluster(&path, &raw, cluster, message);
+                        self.entry(&path, name.as_deref(), entry, message);
                     }
-                    let name = raw.name.clone();
-                    if let Some(first) = name.and_then(|name| names.insert(name, path.clone())) {
-                        self.cluster(&path, &raw, cluster, format!("has the name of {first}"));
+                    let taken = name
+                        .clone()
+                        .and_then(|name| names.insert(name, path.clone()));
+                    if let Some(first) = taken {
+                        let message = format!("has the name of {first}");
+                        self.entry(&path, name.as_deref(), entry, message);
                     }
                 }
-                Err(source) => self.add(cluster, Problem::Merged { source }),
+                Err(source) => self.add(entry, Problem::Merged { source }),
             }
         }
     }
 
-    fn cluster(&mut self, path: &str, raw: &cluster::Raw, value: &Value, message: String) {
-        let cluster = match &raw.name {
+    fn entry(&mut self, path: &str, name: Option<&str>, value: &Value, message: String) {
+        let entry = match name {
             Some(name) => format!("{path} ({name})"),
             None => path.to_owned(),
         };
         self.add(
             value,
-            Problem::Cluster {
+            Problem::Entry {
                 place: place(value),
-                cluster,
+                entry,
                 message,
             },
         );

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use super::check::Entry;
+
 /// A cluster whose agent runs in this process.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Raw")]
@@ -37,7 +39,7 @@ pub enum ClusterAccess {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Raw {
-    pub(super) name: Option<String>,
+    name: Option<String>,
     kubeconfig: Option<PathBuf>,
     context: Option<String>,
     in_cluster: bool,
@@ -45,14 +47,19 @@ pub(super) struct Raw {
     labels: BTreeMap<String, String>,
 }
 
-impl Raw {
-    /// What is wrong, as the rest of a sentence about the cluster.
-    pub(super) fn check(&self) -> Result<(), String> {
+impl Entry for Raw {
+    fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    fn check(&self) -> Result<(), String> {
         let name = self.name.as_deref().ok_or("has no name")?;
         check_name(name)?;
         self.access().map(|_| ())
     }
+}
 
+impl Raw {
     fn access(&self) -> Result<ClusterAccess, String> {
         let by_kubeconfig = self.kubeconfig.is_some() || self.context.is_some();
         match (by_kubeconfig, self.in_cluster, self.simulated) {

@@ -84,13 +84,14 @@ pub enum Problem {
         expected: String,
     },
 
-    /// A cluster has no name, a name that another has, or not exactly one way to reach it.
-    #[error("{place}: {cluster} {message}")]
-    Cluster {
+    /// A cluster or a sink has no name, a name that another has, or does not fit together: a cluster
+    /// has not exactly one way to reach it.
+    #[error("{place}: {entry} {message}")]
+    Entry {
         /// Where it is set.
         place: String,
-        /// The cluster by name, or by index if it has none.
-        cluster: String,
+        /// The entry by its place in the list, with its name if it has one.
+        entry: String,
         /// What is wrong.
         message: String,
     },

@@ -50,7 +50,9 @@ impl Running {
         // All that `AgentSettings` has, and the filter of the log.
         let now = &mut self.settings;
         now.feedback.clone_from(&new.feedback);
-        now.watch.clone_from(&new.watch);
+        now.watch.max_watches = new.watch.max_watches;
+        now.watch.widen_after = new.watch.widen_after;
+        now.watch.stop_when_ready = new.watch.stop_when_ready;
         now.agent.workers = new.agent.workers;
         now.agent.eviction_grace = new.agent.eviction_grace;
         now.telemetry.log_level.clone_from(&new.telemetry.log_level);
@@ -84,6 +86,7 @@ macro_rules! keys {
     ($($section:ident . $key:ident),+ $(,)?) => {
         &[
             ("clusters", |one, other| one.clusters != other.clusters),
+            ("sinks", |one, other| one.sinks != other.sinks),
             $((
                 concat!(stringify!($section), ".", stringify!($key)),
                 |one, other| one.$section.$key != other.$section.$key,
@@ -143,6 +146,13 @@ const KEYS: &[Key] = keys![
     watch.max_watches,
     watch.widen_after,
     watch.stop_when_ready,
+    watch.debounce,
+    watch.debounce_max,
+    watch.heartbeat,
+    watch.restart,
+    rules.queue_events,
+    rules.queue_bytes,
+    rules.never_watch,
     agent.workers,
     agent.agent_id,
     agent.eviction_grace,
@@ -218,6 +228,13 @@ mod tests {
         ("watch.max_watches", "0", true),
         ("watch.widen_after", "1", true),
         ("watch.stop_when_ready", "true", true),
+        ("watch.debounce", "1s", false),
+        ("watch.debounce_max", "4s", false),
+        ("watch.heartbeat", "1s", false),
+        ("watch.restart", "incremental", false),
+        ("rules.queue_events", "1", false),
+        ("rules.queue_bytes", "1", false),
+        ("rules.never_watch", "pods", false),
         ("agent.workers", "1", true),
         ("agent.agent_id", "a", false),
         ("agent.eviction_grace", "1s", true),

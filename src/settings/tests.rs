@@ -89,7 +89,31 @@ fn defaults_are_those_of_the_design() {
                 max_watches: 50,
                 widen_after: 2.try_into().unwrap(),
                 stop_when_ready: false,
+                debounce: Duration::from_secs(2),
+                debounce_max: Duration::from_secs(3),
+                heartbeat: Duration::from_secs(30),
+                restart: Restart::Wholesale,
             },
+            rules: Rules {
+                queue_events: 1024.try_into().unwrap(),
+                queue_bytes: (8 << 20).try_into().unwrap(),
+                never_watch: [
+                    "pods",
+                    "events",
+                    "events.events.k8s.io",
+                    "endpoints",
+                    "endpointslices.discovery.k8s.io",
+                    "leases.coordination.k8s.io",
+                    "controllerrevisions.apps",
+                    "flowschemas.flowcontrol.apiserver.k8s.io",
+                    "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io",
+                    "jobs.batch",
+                    "cronjobs.batch",
+                ]
+                .map(str::to_owned)
+                .to_vec(),
+            },
+            sinks: Vec::new(),
             agent: Agent {
                 workers: 10.try_into().unwrap(),
                 agent_id: None,
@@ -331,6 +355,66 @@ labels = { a = 1 }
             "muster.toml:18: clusters[6] (d) has the name of clusters[5]",
             "muster.toml:24: clusters[7].labels is a section, expected a table of texts",
         ]
+    );
+}
+
+#[test]
+fn sinks_are_read_and_those_with_problems_are_named() {
+    let sources = Sources::default();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("muster.toml");
+    let text = r#"
+        [[sinks]]
+        name = "out"
+        kind = "log"
+        [[sinks]]
+        name = "file"
+        kind = "log"
+        path = "/var/log/events.log"
+        max_bytes = 1000
+        keep = 0
+    "#;
+    fs::write(&path, text).unwrap();
+    let sinks = Settings::load(&sources.with_file(path)).unwrap().sinks;
+    let log = |path: Option<&str>, max_bytes: u64, keep| SinkKind::Log {
+        path: path.map(Into::into),
+        max_bytes: max_bytes.try_into().unwrap(),
+        keep,
+    };
+    assert_eq!(sinks[0].kind, log(None, 100 << 20, 3));
+    assert_eq!(sinks[1].kind, log(Some("/var/log/events.log"), 1_000, 0));
+    assert_eq!(
+        problems(
+            r#"[[sinks]]
+kind = "log"
+[[sinks]]
+name = "a"
+[[sinks]]
+name = "b"
+kind = "kafka"
+[[sinks]]
+name = "c"
+kind = "log"
+keep = 1
+[[sinks]]
+name = "d"
+kind = "log"
+[[sinks]]
+name = "d"
+kind = "log"
+"#
+        ),
+        [
+            "muster.toml:1: sinks[0] has no name",
+            "muster.toml:3: sinks[1] (a) has no kind: \"log\"",
+            "muster.toml:7: sinks[2].kind is \"kafka\", expected \"log\"",
+            "muster.toml:8: sinks[3] (c) has max_bytes or keep, which are for a file, and no path",
+            "muster.toml:15: sinks[5] (d) has the name of sinks[4]",
+        ]
+    );
+    assert_eq!(
+        problems("[watch]\ndebounce = \"5s\"\n"),
+        ["watch.debounce is 5s, which must not be more than watch.debounce_max, 3s"]
     );
 }
 
