@@ -92,3 +92,32 @@ pub(super) fn delivery(sink: &Arc<str>, oldest: Option<Timestamp>, delivered: bo
         histogram!(LATENCY, "sink" => sink.to_string()).record(age(seen));
     }
 }
+
+pub(super) fn signal(sent: bool, depth: usize) {
+    let result = if sent { "sent" } else { "coalesced" };
+    counter!(SIGNALS, "result" => result).increment(1);
+    signal_depth(depth);
+}
+
+#[allow(clippy::cast_precision_loss, reason = "0 or 1")]
+pub(super) fn signal_depth(depth: usize) {
+    gauge!(SIGNAL_DEPTH).set(depth as f64);
+}
+
+/// Types that are watched for rules, and resources that nothing watches, by reason.
+#[allow(clippy::cast_precision_loss, reason = "there are few")]
+pub(super) fn plan(cluster: &str, types: usize, unresolved: &[(&'static str, usize)]) {
+    gauge!(GVRS, "cluster" => cluster.to_owned()).set(types as f64);
+    for (reason, number) in unresolved {
+        gauge!(UNRESOLVED, "cluster" => cluster.to_owned(), "reason" => *reason)
+            .set(*number as f64);
+    }
+}
+
+pub(super) fn update(result: &'static str, trigger: &'static str) {
+    counter!(UPDATES, "result" => result, "trigger" => trigger).increment(1);
+}
+
+pub(super) fn update_took(duration: Duration) {
+    histogram!(UPDATE_DURATION).record(duration);
+}

@@ -6,11 +6,13 @@
 //! never on an arbiter.
 
 mod log;
+mod mqtt;
 
 use futures::future::BoxFuture;
 use muster_core::rule_events::Event;
 
 pub use log::{LogSink, LogTarget};
+pub use mqtt::MqttSink;
 
 /// Takes events.
 pub trait Sink: Send + 'static {

@@ -1,0 +1,258 @@
+//! The sink `mqtt`: a CloudEvent for each event, in binary mode, with QoS 1.
+//!
+//! | Attribute | Value |
+//! |---|---|
+//! | `type` | `dev.muster.rules.v1alpha1.create`, `….update`, `….delete` |
+//! | `source` | `muster/clusters/<cluster>` |
+//! | `subject` | `apps/v1/deployments ns1/web` |
+//! | `id` | the same whenever the event is sent again; with `source` unique |
+//! | `sequence` | in order for one life of the agent, as the CloudEvents extension of that name |
+//! | `clustername`, `resourceid`, `resourceversion` | cluster, uid, resource version |
+//!
+//! The data is the event as the sink `log` writes it, without time, sequence and cluster.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use muster_cloudevents::bus::{Bus, Connection, Publisher, Session};
+use muster_cloudevents::{Message, Outgoing};
+use muster_core::rule_events::{Event, Operation};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{Sink, SinkError};
+use crate::watch::api_version;
+
+/// Messages under way at a time: a round trip to the broker is shared by so many.
+const IN_FLIGHT: usize = 64;
+
+/// The sink. See the module.
+pub struct MqttSink {
+    cluster: Arc<str>,
+    /// Names this life of the sink, so that ids of another are others.
+    life: uuid::Uuid,
+    topic: String,
+    bus: Arc<dyn Bus>,
+    open: Option<Open>,
+}
+
+/// A connection that is kept up.
+struct Open {
+    publisher: Publisher,
+    /// Takes what happens on it off its hands: nothing is listened to.
+    _events: AbortOnDropHandle<()>,
+}
+
+impl std::fmt::Debug for MqttSink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MqttSink")
+            .field("cluster", &self.cluster)
+            .field("topic", &self.topic)
+            .finish_non_exhaustive()
+    }
+}
+
+impl MqttSink {
+    /// A sink for what happens on `cluster`, which publishes to `topic` with `{cluster}` in it
+    /// replaced. Connects with the first event.
+    pub fn new(cluster: impl Into<Arc<str>>, topic: &str, bus: Arc<dyn Bus>) -> Self {
+        let cluster = cluster.into();
+        Self {
+            topic: topic.replace("{cluster}", &cluster),
+            cluster,
+            life: uuid::Uuid::new_v4(),
+            bus,
+            open: None,
+        }
+    }
+
+    fn publisher(&mut self) -> Publisher {
+        let open = self.open.get_or_insert_with(|| {
+            let Connection {
+                publisher,
+                mut events,
+            } = self.bus.open(Session::default());
+            let drained = tokio::spawn(async move { while events.recv().await.is_some() {} });
+            Open {
+                publisher,
+                _events: AbortOnDropHandle::new(drained),
+            }
+        });
+        open.publisher.clone()
+    }
+
+    fn outgoing(&self, event: &Event) -> serde_json::Result<Outgoing> {
+        let stamp = muster_cloudevents::Stamp {
+            id: format!("{}-{}", self.life, event.sequence),
+            time: event.seen,
+        };
+        let operation = match event.operation {
+            Operation::Create => "create",
+            Operation::Update => "update",
+            Operation::Delete => "delete",
+        };
+        let mut cloud_event = muster_cloudevents::Event {
+            id: stamp.id,
+            source: format!("muster/clusters/{}", self.cluster),
+            kind: format!("dev.muster.rules.v1alpha1.{operation}"),
+            time: Some(stamp.time.to_string()),
+            content_type: None,
+            extensions: std::collections::BTreeMap::new(),
+            data: bytes::Bytes::new(),
+        }
+        .with("subject", event.key.to_string())
+        // Sorts as text, as the extension asks.
+        .with("sequence", format!("{:020}", event.sequence))
+        .with("clustername", &*self.cluster)
+        .with_json(data(event)?);
+        if event.version > 0 {
+            cloud_event = cloud_event
+                .with("resourceid", &*event.uid)
+                .with("resourceversion", event.version.to_string());
+        }
+        Ok(Outgoing {
+            topic: self.topic.clone(),
+            message: Message::from(&cloud_event),
+        })
+    }
+}
+
+impl Sink for MqttSink {
+    fn deliver<'a>(&'a mut self, events: &'a [Event]) -> BoxFuture<'a, Result<(), SinkError>> {
+        async move {
+            let publisher = self.publisher();
+            let outgoing: Result<Vec<Outgoing>, _> =
+                events.iter().map(|event| self.outgoing(event)).collect();
+            let outgoing =
+                outgoing.map_err(|error| SinkError(format!("event not encoded: {error}")))?;
+            stream::iter(outgoing)
+                .map(|outgoing| publisher.publish(outgoing))
+                .buffered(IN_FLIGHT)
+                .try_for_each(|()| async { Ok(()) })
+                .await
+                .map_err(|error| SinkError(error.to_string()))
+        }
+        .boxed()
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Data<'a> {
+    operation: &'static str,
+    api_version: String,
+    kind: &'a str,
+    resource: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    namespace: &'a str,
+    name: &'a str,
+    rules: &'a [Arc<str>],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    object: Option<&'a RawValue>,
+}
+
+fn data(event: &Event) -> serde_json::Result<Vec<u8>> {
+    let object: Option<&RawValue> = match &event.object {
+        Some(object) => Some(serde_json::from_str(object)?),
+        None => None,
+    };
+    serde_json::to_vec(&Data {
+        operation: event.operation.name(),
+        api_version: api_version(&event.key.resource),
+        kind: &event.kind,
+        resource: event.key.resource.resource(),
+        namespace: &event.key.namespace,
+        name: &event.key.name,
+        rules: &event.rules,
+        object,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use muster_cloudevents::bus::{BusEvent, Loopback};
+    use muster_core::rule_events::ObjectKey;
+    use muster_core::watch_plan::Resource;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn event(sequence: u64, operation: Operation) -> Event {
+        let gone = operation == Operation::Delete;
+        Event {
+            sequence,
+            key: ObjectKey {
+                resource: Resource::new("apps", "v1", "deployments"),
+                namespace: "ns1".into(),
+                name: "web".into(),
+            },
+            kind: "Deployment".into(),
+            operation,
+            uid: if gone { "" } else { "u-1" }.into(),
+            version: if gone { 0 } else { 41 },
+            object: (!gone).then(|| r#"{"a":1}"#.into()),
+            rules: Arc::from(["ns1/all".into()]),
+            seen: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    #[tokio::test]
+    async fn each_event_is_a_cloud_event_in_order() {
+        let bus = Arc::new(Loopback::new());
+        let mut listening = bus.open(Session {
+            filters: vec!["rules/+".to_owned()],
+            will: None,
+        });
+        let mut sink = MqttSink::new("c1", "rules/{cluster}", bus);
+        let events = [event(1, Operation::Update), event(2, Operation::Delete)];
+        sink.deliver(&events).await.unwrap();
+        sink.deliver(&events[..1]).await.unwrap();
+        let mut heard = Vec::new();
+        while heard.len() < 3 {
+            match listening.events.recv().await.unwrap() {
+                BusEvent::Message(delivery) => {
+                    assert_eq!(delivery.topic, "rules/c1");
+                    let event = muster_cloudevents::Event::try_from(delivery.message.clone());
+                    heard.push(event.unwrap());
+                }
+                BusEvent::Subscribed => {}
+                BusEvent::Lost { reason, .. } => panic!("{reason}"),
+            }
+        }
+        let update = &heard[0];
+        assert_eq!(update.kind, "dev.muster.rules.v1alpha1.update");
+        assert_eq!(update.source, "muster/clusters/c1");
+        assert_eq!(update.time.as_deref(), Some("1970-01-01T00:00:00Z"));
+        for (name, value) in [
+            ("subject", "apps/v1/deployments ns1/web"),
+            ("sequence", "00000000000000000001"),
+            ("clustername", "c1"),
+            ("resourceid", "u-1"),
+            ("resourceversion", "41"),
+        ] {
+            assert_eq!(update.get(name), Some(value), "{name}");
+        }
+        let data = |event: &muster_cloudevents::Event| -> Value {
+            serde_json::from_slice(&event.data).unwrap()
+        };
+        let common = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "resource": "deployments", "namespace": "ns1", "name": "web", "rules": ["ns1/all"]});
+        let with = |more: Value| {
+            let mut all = common.clone();
+            let more = more.as_object().unwrap().clone();
+            all.as_object_mut().unwrap().extend(more);
+            all
+        };
+        let object = json!({"a": 1});
+        let expected = with(json!({"operation": "UPDATE", "object": object}));
+        assert_eq!(data(update), expected);
+        assert_eq!(data(&heard[1]), with(json!({"operation": "DELETE"})));
+        assert_eq!(heard[1].get("resourceid"), None);
+        // What is sent again is known by its id.
+        assert_eq!(heard[2].id, update.id);
+        assert_ne!(heard[1].id, update.id);
+    }
+}
