@@ -94,6 +94,7 @@ impl System {
                 hub_link: None,
                 hub_id: "loopback".to_owned(),
                 agent_id: None,
+                rules: None,
                 spoke,
                 settings: AgentSettings {
                     poll_interval,

@@ -46,7 +46,7 @@ pub use events::{Broker, EventDialect, Mqtt};
 pub use lease::{LEASE_JITTER, LeaseTimes};
 pub use problem::{Problem, SettingsError};
 pub use running::{Changes, Running};
-pub use sink::{Sink, SinkKind};
+pub use sink::{GitSink, Sink, SinkKind};
 
 /// Settings of a process.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -218,6 +218,8 @@ pub struct Rules {
     pub queue_events: NonZeroU32,
     /// Most bytes of objects in them.
     pub queue_bytes: NonZeroU32,
+    /// Where what sinks have been told is kept over restarts; `None` keeps it nowhere.
+    pub data_dir: Option<PathBuf>,
     /// Resources that are not watched even if a rule names them, each `resource.group`.
     #[serde(deserialize_with = "list::deserialize")]
     pub never_watch: Vec<String>,
@@ -418,6 +420,7 @@ impl Settings {
         problems.extend(settings.agent.lease_problems());
         problems.extend(settings.event_problems());
         problems.extend(settings.watch.problems());
+        problems.extend(settings.sink_problems());
         if problems.is_empty() {
             Ok(settings)
         } else {

@@ -35,6 +35,9 @@
 //! | [`ManifestWork`](agent::ManifestWork) | work on a cluster | `ClusterAgent` | when to look at the work, what it remembers between two looks | `WorkChanged`, `SettingsChanged`, [`Sighted`](agent::Sighted), its timers | objects and the record on the cluster; finalizer and status of the work |
 //! | [`WatchSupervisor`](watch::WatchSupervisor) | managed cluster | `ClusterAgent` | which watches there are, under the cap | subscriptions, [`ChangeLimits`](watch::ChangeLimits), [`RestartWatches`](watch::RestartWatches), [`WatchNews`](watch::WatchNews) | starts and stops of watches |
 //! | [`WatchedResource`](watch::WatchedResource) | open watch | `WatchSupervisor` | one watch request | the watch | states of objects to their subscribers; `WatchNews` |
+//! | `RuleStore` ([`rules`]) | managed cluster with a sink | `ClusterAgent` | its WatchRules and ClusterWatchRules, compiled | two watches | a signal that they mean something else now |
+//! | `RuleSupervisor` ([`rules`]) | managed cluster with a sink | `ClusterAgent` | which areas are listened to, and for which sinks | the signal, a watch of CRDs, its timers | areas to the watches; statuses of rules |
+//! | `EventQueue` ([`rules`]) | sink of a cluster | `RuleSupervisor` | what its sink is being given | what waits for the sink | batches to the sink |
 //! | [`LeaseHolder`](lease::LeaseHolder) | process that must be the only one | the runtime | whether the lease is held, and until when | its timers | the Lease; [`Standing`](lease::Standing) to whoever follows it |
 //!
 //! Every actor also hears [`Snapshot`](supervision::Snapshot), which `/debug/actors` asks, and
@@ -47,7 +50,8 @@
 //! |---|---|
 //! | [`supervision`] | restart after a panic with the same mailbox, bounded mail, ordered stop, requests on worker threads, liveness for readiness |
 //! | [`watching`] | a Kubernetes watch as a bounded stream of messages |
-//! | [`watch`] | watches of objects on a cluster, shared by those who subscribe to an object |
+//! | [`watch`] | watches of objects on a cluster, shared by those who subscribe to an object or listen to an area |
+//! | [`sinks`] | where events of rules go: lines of a log, MQTT, files on a branch of a Git repository |
 //!
 //! What is decided (which works, which writes, what a status says) is decided by pure functions of
 //! `muster-core`; an actor keeps the state, asks them, and carries out the answer.

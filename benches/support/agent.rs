@@ -69,6 +69,7 @@ async fn obey(dir: &Path, begin_with: AgentSettings) -> Result<()> {
         hub_link: None,
         hub_id: hub_id.context("the kubeconfig names a server")?,
         agent_id: None,
+        rules: None,
         spoke,
         settings: begin_with,
         io: Io::current(),

@@ -104,6 +104,7 @@ pub(super) fn crds(set: CrdSet) -> ExitCode {
     let crds = match set {
         CrdSet::Hub => muster_api::crds::hub(),
         CrdSet::Spoke => muster_api::crds::spoke(),
+        CrdSet::Rules => muster_api::crds::rules(),
         CrdSet::All => muster_api::crds::all(),
     };
     match muster_api::crds::to_yaml_stream(&crds) {

@@ -63,6 +63,8 @@ pub enum CrdSet {
     Hub,
     /// Those that a cluster with an agent needs.
     Spoke,
+    /// Those that it needs besides for watch rules.
+    Rules,
     /// All.
     All,
 }

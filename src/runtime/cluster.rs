@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use muster_apiserver::{ApiServer, Storage};
@@ -55,8 +56,15 @@ impl SimulatedCluster {
     ///
     /// The API server's.
     pub async fn start(pace: Duration) -> Result<Self, muster_apiserver::BuildError> {
+        Self::with_crds(pace, muster_api::crds::spoke()).await
+    }
+
+    async fn with_crds(
+        pace: Duration,
+        crds: Vec<CustomResourceDefinition>,
+    ) -> Result<Self, muster_apiserver::BuildError> {
         let mut builder = ApiServer::builder().storage(Storage::Memory);
-        for crd in muster_api::crds::spoke() {
+        for crd in crds {
             builder = builder.crd(crd);
         }
         let api = builder.build().await?;
@@ -87,6 +95,15 @@ impl SimulatedCluster {
     }
 }
 
+/// What an agent with these settings needs on its cluster.
+fn crds_of(settings: &Settings) -> Vec<CustomResourceDefinition> {
+    let mut crds = muster_api::crds::spoke();
+    if !settings.sinks.is_empty() {
+        crds.extend(muster_api::crds::rules());
+    }
+    crds
+}
+
 /// A cluster whose agent runs in this process.
 #[derive(Debug)]
 pub(super) struct Cluster {
@@ -115,7 +132,8 @@ impl Cluster {
         shutdown: &CancellationToken,
     ) -> Result<Self, ClusterError> {
         let Some(config) = config_of(&cluster.access).await? else {
-            let simulated = SimulatedCluster::start(settings.simulator.pace).await?;
+            let simulated =
+                SimulatedCluster::with_crds(settings.simulator.pace, crds_of(settings)).await?;
             return Ok(Self {
                 name: cluster.name.clone(),
                 api: Api::Simulated(simulated),
@@ -127,7 +145,7 @@ impl Cluster {
         // The agent retries on its own, so that a cluster that is away holds up nobody.
         tokio::spawn(crds::ensure(
             client.clone(),
-            muster_api::crds::spoke(),
+            crds_of(settings),
             format!("cluster {}", cluster.name),
             shutdown.clone(),
         ));

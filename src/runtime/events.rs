@@ -82,7 +82,7 @@ pub enum LinkError {
     },
 }
 
-fn read(key: &'static str, path: &std::path::Path) -> Result<String, LinkError> {
+pub(super) fn read(key: &'static str, path: &std::path::Path) -> Result<String, LinkError> {
     std::fs::read_to_string(path).map_err(|source| LinkError::Read {
         key,
         path: path.to_owned(),
@@ -149,6 +149,9 @@ impl Links {
                 .map(|cluster| Principal::Agent(cluster.name.clone()))
                 .collect();
             clients.push(Principal::Source(self.source()));
+            if self.settings.has_mqtt_sinks() {
+                clients.push(Principal::Everything);
+            }
             let password = format!("{:032x}", rand::random::<u128>());
             let hash = hash_password(&password);
             for principal in clients {
@@ -327,6 +330,12 @@ impl Links {
             bus,
             hub_id,
         })
+    }
+
+    /// What a sink of rules of a cluster publishes with.
+    pub(super) fn sink_of(&self, cluster: &str, sink: &str) -> Result<Arc<Mqtt>, LinkError> {
+        let client_id = format!("{cluster}-rules-{sink}");
+        self.bus(&client_id, &Principal::Everything)
     }
 
     /// Where the broker of this process listens.

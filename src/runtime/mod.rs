@@ -30,6 +30,7 @@ mod hub;
 mod lease;
 mod process;
 mod reload;
+mod rules;
 mod throttle;
 
 use std::convert::Infallible;
@@ -237,7 +238,8 @@ impl Runtime {
         if let Some(telemetry) = telemetry {
             self.start_http(settings, roles, telemetry).await?;
         }
-        if settings.transport.driver == Driver::Mqtt || settings.broker.listen.is_some() {
+        let mqtt = settings.transport.driver == Driver::Mqtt || settings.has_mqtt_sinks();
+        if mqtt || settings.broker.listen.is_some() {
             self.links = Some(events::Links::start(settings).await?);
         }
         if roles.hub() {
@@ -375,6 +377,7 @@ impl Runtime {
 
     async fn start_agents(&mut self, settings: &Settings, io: &Io) -> Result<(), StartError> {
         let links = self.links.as_ref();
+        let rules = rules::rules_of(settings, links)?;
         let links = links.filter(|_| settings.transport.driver == Driver::Mqtt);
         // Without events all agents share one.
         let mut shared: Option<(WorkClient, Client)> = None;
@@ -402,6 +405,7 @@ impl Runtime {
                 hub_id: works.hub_id().to_owned(),
                 agent_id: settings.agent.agent_id.clone(),
                 spoke: spoke.client(),
+                rules: rules.clone(),
                 settings: agent_settings(settings),
                 io: io.clone(),
                 registry: self.registry.clone(),

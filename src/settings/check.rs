@@ -15,6 +15,8 @@ use crate::telemetry;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Expect {
     Text,
+    /// A text, also an empty one.
+    MayBeEmpty,
     Address,
     LogFilter,
     Boolean,
@@ -103,6 +105,7 @@ const KEYS: &[(&str, Expect)] = &[
         "watch.restart",
         Expect::OneOf(&["wholesale", "incremental"]),
     ),
+    ("rules.data_dir", Expect::Text),
     ("rules.queue_events", Expect::Count),
     ("rules.queue_bytes", Expect::Count),
     ("rules.never_watch", Expect::Texts),
@@ -145,10 +148,21 @@ const CLUSTER_KEYS: &[(&str, Expect)] = &[
 /// The keys of one sink.
 const SINK_KEYS: &[(&str, Expect)] = &[
     ("name", Expect::Text),
-    ("kind", Expect::OneOf(&["log"])),
+    ("kind", Expect::OneOf(&["log", "mqtt", "git"])),
     ("path", Expect::Text),
     ("max_bytes", Expect::Count),
     ("keep", Expect::Number),
+    ("topic", Expect::Text),
+    ("url", Expect::Text),
+    ("branch", Expect::Text),
+    ("folder", Expect::MayBeEmpty),
+    ("author_name", Expect::Text),
+    ("author_email", Expect::Text),
+    ("username", Expect::Text),
+    ("password_file", Expect::Text),
+    ("ca_file", Expect::Text),
+    ("work_dir", Expect::Text),
+    ("encrypt", Expect::Texts),
 ];
 
 /// An entry of a list, as it is written.
@@ -329,6 +343,7 @@ impl Expect {
         let spelled = text.filter(|_| textual);
         let met = match self {
             Self::Text => text.is_some_and(|text| !text.is_empty()),
+            Self::MayBeEmpty => text.is_some(),
             Self::Address => text.is_some_and(|text| text.parse::<SocketAddr>().is_ok()),
             Self::LogFilter => text.is_some_and(telemetry::is_log_filter),
             Self::OneOf(choices) => text.is_some_and(|text| choices.contains(&text)),
@@ -371,6 +386,7 @@ impl Expect {
     fn describe(self) -> String {
         match self {
             Self::Text => "a text that is not empty".to_owned(),
+            Self::MayBeEmpty => "a text".to_owned(),
             Self::Address => "an address with port, such as \"127.0.0.1:6443\"".to_owned(),
             Self::LogFilter => "a log level, such as \"info\" or \"info,kube=debug\"".to_owned(),
             Self::Boolean => "true or false".to_owned(),

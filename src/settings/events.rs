@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{Driver, Problem, Settings, duration, list};
+use super::{Driver, Problem, Settings, SinkKind, duration, list};
 
 /// Works as CloudEvents over MQTT.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -99,6 +99,12 @@ fn shown(path: Option<&PathBuf>) -> String {
 }
 
 impl Settings {
+    /// Whether a sink of rules publishes to the broker.
+    pub fn has_mqtt_sinks(&self) -> bool {
+        let mut sinks = self.sinks.iter();
+        sinks.any(|sink| matches!(sink.kind, SinkKind::Mqtt { .. }))
+    }
+
     /// What does not go together.
     pub(super) fn event_problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
@@ -123,7 +129,8 @@ impl Settings {
                 _ => {}
             }
         }
-        if self.transport.driver != Driver::Mqtt {
+        let of_sinks = self.has_mqtt_sinks();
+        if self.transport.driver != Driver::Mqtt && !of_sinks {
             return problems;
         }
         let both = "needs the other of mqtt.client_cert_file and mqtt.client_key_file";
@@ -141,11 +148,13 @@ impl Settings {
             );
         }
         if !named && !filed && broker.listen.is_none() {
-            wrong(
-                "transport.driver",
-                "\"mqtt\"".to_owned(),
-                "needs mqtt.broker, mqtt.config_file or broker.listen",
-            );
+            let key = if self.transport.driver == Driver::Mqtt {
+                "transport.driver"
+            } else {
+                "sinks"
+            };
+            let rule = "needs mqtt.broker, mqtt.config_file or broker.listen";
+            wrong(key, "\"mqtt\"".to_owned(), rule);
         }
         if !named && !filed && broker.listen.is_some() && broker.cert_file.is_some() {
             wrong(

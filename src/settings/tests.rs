@@ -26,6 +26,29 @@ fn problems(text: &str) -> Vec<String> {
         .collect()
 }
 
+fn default_rules() -> Rules {
+    Rules {
+        data_dir: None,
+        queue_events: 1024.try_into().unwrap(),
+        queue_bytes: (8 << 20).try_into().unwrap(),
+        never_watch: [
+            "pods",
+            "events",
+            "events.events.k8s.io",
+            "endpoints",
+            "endpointslices.discovery.k8s.io",
+            "leases.coordination.k8s.io",
+            "controllerrevisions.apps",
+            "flowschemas.flowcontrol.apiserver.k8s.io",
+            "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io",
+            "jobs.batch",
+            "cronjobs.batch",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+    }
+}
+
 #[test]
 fn defaults_are_those_of_the_design() {
     let settings = Settings::load(&Sources::default()).unwrap();
@@ -94,25 +117,7 @@ fn defaults_are_those_of_the_design() {
                 heartbeat: Duration::from_secs(30),
                 restart: Restart::Wholesale,
             },
-            rules: Rules {
-                queue_events: 1024.try_into().unwrap(),
-                queue_bytes: (8 << 20).try_into().unwrap(),
-                never_watch: [
-                    "pods",
-                    "events",
-                    "events.events.k8s.io",
-                    "endpoints",
-                    "endpointslices.discovery.k8s.io",
-                    "leases.coordination.k8s.io",
-                    "controllerrevisions.apps",
-                    "flowschemas.flowcontrol.apiserver.k8s.io",
-                    "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io",
-                    "jobs.batch",
-                    "cronjobs.batch",
-                ]
-                .map(str::to_owned)
-                .to_vec(),
-            },
+            rules: default_rules(),
             sinks: Vec::new(),
             agent: Agent {
                 workers: 10.try_into().unwrap(),
@@ -359,7 +364,7 @@ labels = { a = 1 }
 }
 
 #[test]
-fn sinks_are_read_and_those_with_problems_are_named() {
+fn sinks_are_read() {
     let sources = Sources::default();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("muster.toml");
@@ -373,6 +378,24 @@ fn sinks_are_read_and_those_with_problems_are_named() {
         path = "/var/log/events.log"
         max_bytes = 1000
         keep = 0
+        [[sinks]]
+        name = "bus"
+        kind = "mqtt"
+        [[sinks]]
+        name = "other"
+        kind = "mqtt"
+        topic = "here/{cluster}"
+        [[sinks]]
+        name = "repository"
+        kind = "git"
+        url = "https://git.example.com/fleet.git"
+        folder = ""
+        work_dir = "/var/lib/git"
+        username = "bot"
+        password_file = "/etc/token"
+        encrypt = ["sops", "--encrypt"]
+        [mqtt]
+        broker = "broker:1883"
     "#;
     fs::write(&path, text).unwrap();
     let sinks = Settings::load(&sources.with_file(path)).unwrap().sinks;
@@ -383,6 +406,27 @@ fn sinks_are_read_and_those_with_problems_are_named() {
     };
     assert_eq!(sinks[0].kind, log(None, 100 << 20, 3));
     assert_eq!(sinks[1].kind, log(Some("/var/log/events.log"), 1_000, 0));
+    let mqtt = |topic: &str| SinkKind::Mqtt {
+        topic: topic.to_owned(),
+    };
+    assert_eq!(sinks[2].kind, mqtt("muster/clusters/{cluster}/rules/bus"));
+    assert_eq!(sinks[3].kind, mqtt("here/{cluster}"));
+    let git = GitSink {
+        url: "https://git.example.com/fleet.git".to_owned(),
+        branch: "main".to_owned(),
+        folder: String::new(),
+        author_name: "muster".to_owned(),
+        author_email: "muster@localhost".to_owned(),
+        login: Some(("bot".to_owned(), "/etc/token".into())),
+        ca_file: None,
+        work_dir: Some("/var/lib/git".into()),
+        encrypt: Some(vec!["sops".to_owned(), "--encrypt".to_owned()]),
+    };
+    assert_eq!(sinks[4].kind, SinkKind::Git(Box::new(git)));
+}
+
+#[test]
+fn sinks_with_problems_are_named() {
     assert_eq!(
         problems(
             r#"[[sinks]]
@@ -402,15 +446,48 @@ kind = "log"
 [[sinks]]
 name = "d"
 kind = "log"
+[[sinks]]
+name = "e"
+kind = "log"
+topic = "t"
+[[sinks]]
+name = "f"
+kind = "mqtt"
+path = "p"
+[[sinks]]
+name = "g"
+kind = "mqtt"
+topic = "a/+"
+[[sinks]]
+name = "h"
+kind = "git"
+[[sinks]]
+name = "i"
+kind = "git"
+url = "/srv/git"
+username = "u"
 "#
         ),
         [
             "muster.toml:1: sinks[0] has no name",
-            "muster.toml:3: sinks[1] (a) has no kind: \"log\"",
-            "muster.toml:7: sinks[2].kind is \"kafka\", expected \"log\"",
+            "muster.toml:3: sinks[1] (a) has no kind: \"log\", \"mqtt\" or \"git\"",
+            "muster.toml:7: sinks[2].kind is \"kafka\", expected \"log\" or \"mqtt\" or \"git\"",
             "muster.toml:8: sinks[3] (c) has max_bytes or keep, which are for a file, and no path",
             "muster.toml:15: sinks[5] (d) has the name of sinks[4]",
+            "muster.toml:18: sinks[6] (e) has topic, which a sink of kind \"log\" has not",
+            "muster.toml:22: sinks[7] (f) has path, which a sink of kind \"mqtt\" has not",
+            "muster.toml:26: sinks[8] (g) has a topic with a wildcard: a/+",
+            "muster.toml:30: sinks[9] (h) has no url",
+            "muster.toml:33: sinks[10] (i) has one of username and password_file without the other",
         ]
+    );
+    assert_eq!(
+        problems("[[sinks]]\nname = \"a\"\nkind = \"mqtt\"\n"),
+        ["sinks is \"mqtt\", which needs mqtt.broker, mqtt.config_file or broker.listen"]
+    );
+    assert_eq!(
+        problems("[[sinks]]\nname = \"a\"\nkind = \"git\"\nurl = \"/srv/git\"\n"),
+        ["sinks is \"a\", which needs work_dir, or rules.data_dir for all"]
     );
     assert_eq!(
         problems("[watch]\ndebounce = \"5s\"\n"),

@@ -31,6 +31,7 @@ use super::record_watch::RecordBook;
 use super::work::Work;
 use super::{AgentDeps, AgentSettings, ManifestWork, SettingsChanged, WorkChanged, metrics};
 use crate::event_link::say;
+use crate::rules::{ClusterDeps, Rules};
 use crate::supervision::{Outbox, Snapshot, Stop, StreamHealth, stop, tell};
 use crate::watch::{ChangeLimits, WatchSupervisor};
 use crate::watching::{Seen, watch};
@@ -88,6 +89,7 @@ pub struct ClusterAgent {
     link: Vec<SpawnHandle>,
     link_health: Option<StreamHealth>,
     watches: Option<Addr<WatchSupervisor>>,
+    rules: Option<Rules>,
     /// The works named by the list under way.
     listing: Option<HashSet<Arc<str>>>,
     synced: bool,
@@ -109,6 +111,7 @@ impl ClusterAgent {
             link: Vec::new(),
             link_health: None,
             watches: None,
+            rules: None,
             listing: None,
             synced: false,
             stopping: false,
@@ -286,6 +289,21 @@ impl ClusterAgent {
             let addr = self.deps.registry.start("WatchSupervisor", label, actor);
             self.watches = Some(addr);
         }
+        let (None, Some(supervisor), Some(rules)) =
+            (&self.rules, self.watches.clone(), self.deps.rules.clone())
+        else {
+            return;
+        };
+        let of = ClusterDeps {
+            cluster: self.deps.cluster.clone(),
+            client: self.deps.spoke.clone(),
+            io: self.deps.io.clone(),
+            registry: self.deps.registry.clone(),
+            health: self.deps.health.clone(),
+            watches: Arc::clone(&self.env.watches),
+            supervisor,
+        };
+        self.rules = Some(Rules::start(of, rules));
     }
 
     fn follow_link(&mut self, ctx: &mut Context<Self>) {
@@ -432,7 +450,11 @@ impl Handler<Stop> for ClusterAgent {
         let children: Vec<_> = self.children.values().map(addr).collect();
         let (evictions, access) = (self.book.evictions(), self.book.access());
         let watches = self.watches.clone();
+        let rules = self.rules.take();
         let stopped = async move {
+            if let Some(rules) = rules {
+                rules.stop().await;
+            }
             join_all(children.iter().map(|addr| stop(addr, STOP_LIMIT))).await;
             join_all(evictions.iter().map(|addr| stop(addr, STOP_LIMIT))).await;
             join_all(access.iter().map(|addr| stop(addr, STOP_LIMIT))).await;

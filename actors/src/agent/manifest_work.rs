@@ -450,6 +450,7 @@ mod tests {
             hub_link: None,
             hub_id: "hub".to_owned(),
             agent_id: None,
+            rules: None,
             spoke: client,
             settings: AgentSettings::default(),
             io: Io::current(),

@@ -69,6 +69,7 @@ pub use work::Work;
 use actix::Addr;
 use muster_workclient::events::HubLink;
 
+use crate::rules::RulesDeps;
 use crate::supervision::{Health, Io, Registry};
 
 /// What the agent of a cluster is made of.
@@ -86,6 +87,8 @@ pub struct AgentDeps {
     pub agent_id: Option<String>,
     /// The managed cluster.
     pub spoke: kube::Client,
+    /// Watch rules on the cluster; `None` for none.
+    pub rules: Option<RulesDeps>,
     /// Settings to begin with; [`ChangeSettings`] replaces them.
     pub settings: AgentSettings,
     /// Where requests run.

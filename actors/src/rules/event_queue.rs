@@ -24,8 +24,9 @@ use serde::Serialize;
 use tokio::sync::{Mutex, Notify};
 use tracing::{info, warn};
 
+use super::memory::Memory;
 use super::metrics;
-use super::outlet::{Doubt, Outlet};
+use super::outlet::{Doubt, Outlet, Record};
 use crate::sinks::{Sink, SinkError};
 use crate::supervision::{Backoff, BackoffPolicy, Io, Snapshot, Stop};
 use crate::watch::Area;
@@ -73,6 +74,8 @@ pub(super) struct EventQueue {
     outlet: Arc<Outlet>,
     look: Arc<dyn Look>,
     io: Io,
+    /// `None` where nothing is kept over a restart.
+    memory: Option<Arc<Memory>>,
     /// Locked while it is given a batch; one that is stuck keeps the lock.
     sink: Arc<Mutex<Box<dyn Sink>>>,
     delivering: bool,
@@ -100,12 +103,14 @@ impl EventQueue {
         outlet: Arc<Outlet>,
         look: Arc<dyn Look>,
         io: Io,
+        memory: Option<Arc<Memory>>,
         sink: Box<dyn Sink>,
     ) -> Self {
         Self {
             outlet,
             look,
             io,
+            memory,
             sink: Arc::new(Mutex::new(sink)),
             delivering: false,
             looking: false,
@@ -141,7 +146,8 @@ impl EventQueue {
             return;
         }
         let batch = self.outlet.take(BATCH.0, BATCH.1);
-        if batch.is_empty() {
+        let records = self.outlet.records();
+        if batch.is_empty() && (records.is_empty() || self.memory.is_none()) {
             if self.stopping {
                 self.drained.notify_one();
             }
@@ -149,10 +155,11 @@ impl EventQueue {
         }
         self.delivering = true;
         let (number, oldest) = (batch.len(), batch.first().map(|event| event.seen));
-        let task = self.io.run(give(Arc::clone(&self.sink), batch));
+        let (sink, memory) = (Arc::clone(&self.sink), self.memory.clone());
+        let task = self.io.run(give(sink, memory, batch, records));
         let task = async move {
             task.await
-                .unwrap_or_else(|error| Err(SinkError(error.to_string())))
+                .unwrap_or_else(|error| Err(SinkError::new(error.to_string())))
         };
         ctx.spawn(task.into_actor(self).map(move |result, actor, ctx| {
             actor.outlet.taken(result.is_ok());
@@ -160,20 +167,26 @@ impl EventQueue {
             match result {
                 Ok(()) => {
                     actor.delivered += number as u64;
+                    actor.outlet.set_failing(None);
                     if actor.failing.take().is_some() {
                         info!(sink = %actor.outlet.sink(), "sink takes events again");
                     }
                     actor.delivering = false;
                     actor.advance(ctx);
                 }
-                Err(SinkError(error)) => {
+                Err(SinkError { text: error, lost }) => {
                     if actor.stopping {
                         actor.drained.notify_one();
+                    }
+                    if lost {
+                        warn!(sink = %actor.outlet.sink(), "sink is told everything anew");
+                        actor.outlet.tell_anew();
                     }
                     let pause = actor.backoff.failed();
                     if actor.failing.as_ref().is_none_or(|(last, _)| *last != error) {
                         warn!(sink = %actor.outlet.sink(), error, "sink does not take events, retrying");
                     }
+                    actor.outlet.set_failing(Some(error.clone()));
                     let since = actor.failing.take().map(|(_, since)| since);
                     actor.failing = Some((error, since.unwrap_or_else(Timestamp::now)));
                     ctx.run_later(pause, |actor, ctx| {
@@ -216,14 +229,40 @@ impl EventQueue {
     }
 }
 
-async fn give(sink: Arc<Mutex<Box<dyn Sink>>>, batch: Vec<Event>) -> Result<(), SinkError> {
+/// Gives the sink a batch, and remembers that it has it.
+async fn give(
+    sink: Arc<Mutex<Box<dyn Sink>>>,
+    memory: Option<Arc<Memory>>,
+    batch: Vec<Event>,
+    mut records: Vec<Record>,
+) -> Result<(), SinkError> {
     let given = async {
-        let mut sink = sink.lock().await;
-        sink.deliver(&batch).await
+        if batch.is_empty() {
+            return Ok(());
+        }
+        sink.lock().await.deliver(&batch).await
     };
-    tokio::time::timeout(DELIVERY_LIMIT, given)
+    let given = tokio::time::timeout(DELIVERY_LIMIT, given)
         .await
-        .unwrap_or_else(|_| Err(SinkError(format!("no answer within {DELIVERY_LIMIT:?}"))))
+        .unwrap_or_else(|_| {
+            Err(SinkError::new(format!(
+                "no answer within {DELIVERY_LIMIT:?}"
+            )))
+        });
+    let Some(memory) = memory else {
+        return given;
+    };
+    if given.is_ok() {
+        records.extend(batch.iter().map(Record::of));
+    }
+    let recorded = tokio::task::spawn_blocking(move || memory.record(&records)).await;
+    // The sink has the events all the same; at worst it is told of them once more in another life.
+    match recorded {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => warn!(error, "what a sink was told is not remembered"),
+        Err(error) => warn!(%error, "what a sink was told is not remembered"),
+    }
+    given
 }
 
 impl Actor for EventQueue {

@@ -69,7 +69,7 @@ pub(super) fn describe() {
 }
 
 pub(super) fn event(sink: &Arc<str>, operation: Option<Operation>, result: &'static str) {
-    let operation = operation.map_or("", Operation::name);
+    let operation = operation.map_or("", Operation::as_str);
     let sink = sink.to_string();
     counter!(EVENTS, "sink" => sink, "operation" => operation, "result" => result).increment(1);
 }

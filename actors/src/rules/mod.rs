@@ -12,17 +12,147 @@
 //!
 //! | File | What |
 //! |---|---|
+//! | `rule_store` | actor: the rules, compiled |
+//! | `signal` | that they have changed, and what they are |
+//! | `rule_supervisor` | actor: which areas are listened to, and for whom |
+//! | `discovery` | what the API server serves |
+//! | `feed` | from what watches show to what sinks are told |
 //! | `outlet` | what a sink has, and what waits for it |
+//! | `memory` | what a sink has been told, over restarts |
 //! | `event_queue` | actor: gives a sink what waits |
+//! | `status` | what a rule's status says; pure |
 //! | `metrics` | what operators see |
 //!
 //! What matches a rule, which areas are wanted, what is stripped off an object and what a sink has to
 //! hear is decided in `muster_core::watch_rules` and `muster_core::rule_events`.
 
+mod discovery;
 mod event_queue;
+mod feed;
+mod memory;
 mod metrics;
 mod outlet;
+mod rule_store;
+mod rule_supervisor;
+mod signal;
+mod status;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::Addr;
+use kube::Client;
+use muster_core::rule_events::Room;
+use muster_core::watch_rules::Exclusions;
+
 pub use event_queue::EventQueueState;
+pub use rule_store::RuleStoreReport;
+pub use rule_supervisor::RuleSupervisorState;
+
+use self::rule_store::RuleStore;
+use self::rule_supervisor::{RuleSupervisor, SupervisorDeps};
+use self::signal::rule_channel;
+use crate::sinks::Sink;
+use crate::supervision::{Health, Io, Registry, stop};
+use crate::watch::{WatchSupervisor, Watches};
+
+/// How long the rules of a cluster may take to end.
+const STOP_LIMIT: Duration = Duration::from_secs(6);
+
+/// Makes the sink of a name for a cluster.
+pub trait SinkMaker: Send + Sync + std::fmt::Debug {
+    /// A sink for what happens on `cluster`.
+    fn make(&self, cluster: &str) -> Box<dyn Sink>;
+}
+
+/// What operators set about rules.
+#[derive(Debug, Clone)]
+pub struct RuleSettings {
+    /// How long rules have to stay as they are before their watches follow.
+    pub debounce: Duration,
+    /// How long the watches of rules that keep changing wait at most.
+    pub debounce_max: Duration,
+    /// How often the plan is looked over, whatever happens.
+    pub heartbeat: Duration,
+    /// Whether all watches of rules are opened anew when rules change what is watched.
+    pub wholesale: bool,
+    /// How much may wait for a sink.
+    pub room: Room,
+    /// Resources that are not watched even if a rule names them.
+    pub never_watch: Exclusions,
+    /// Where what sinks have been told is kept over restarts; `None` keeps it nowhere.
+    pub data_dir: Option<PathBuf>,
+    /// How long the API server may take to tell what it serves.
+    pub discovery_limit: Duration,
+}
+
+/// Rules on a cluster: settings, and the sinks by name.
+#[derive(Debug, Clone)]
+pub struct RulesDeps {
+    /// What operators set.
+    pub settings: RuleSettings,
+    /// The sinks that rules may name.
+    pub sinks: BTreeMap<String, Arc<dyn SinkMaker>>,
+}
+
+/// What rules share with the agent of their cluster.
+pub(crate) struct ClusterDeps {
+    pub(crate) cluster: String,
+    pub(crate) client: Client,
+    pub(crate) io: Io,
+    pub(crate) registry: Registry,
+    pub(crate) health: Health,
+    pub(crate) watches: Arc<Watches>,
+    pub(crate) supervisor: Addr<WatchSupervisor>,
+}
+
+/// The running actors of a cluster's rules.
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    store: Addr<RuleStore>,
+    supervisor: Addr<RuleSupervisor>,
+}
+
+impl Rules {
+    /// Starts them on the current arbiter.
+    pub(crate) fn start(of: ClusterDeps, rules: RulesDeps) -> Self {
+        let ClusterDeps {
+            cluster,
+            client,
+            io,
+            registry,
+            health,
+            watches,
+            supervisor,
+        } = of;
+        let (sender, receiver) = rule_channel();
+        let deps = SupervisorDeps {
+            cluster: cluster.clone(),
+            client: client.clone(),
+            io: io.clone(),
+            registry: registry.clone(),
+            health: health.clone(),
+            watches,
+            supervisor,
+            rules: receiver,
+            settings: rules.settings,
+            sinks: rules.sinks,
+        };
+        let supervisor = RuleSupervisor::new(deps);
+        let supervisor = registry.start("RuleSupervisor", cluster.clone(), supervisor);
+        let wake = supervisor.clone().recipient();
+        let store = RuleStore::new(cluster.clone(), client, io, health, sender, wake);
+        let store = registry.start("RuleStore", cluster, store);
+        Self { store, supervisor }
+    }
+
+    /// First no rule changes any more, then the sinks get what waits.
+    pub(crate) async fn stop(self) {
+        stop(&self.store, STOP_LIMIT).await;
+        stop(&self.supervisor, STOP_LIMIT).await;
+    }
+}

@@ -8,31 +8,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use muster_core::rule_events::{
-    Event, Mirror, ObjectKey, Operation, Pending, Room, State, Verdict,
-};
+use muster_core::rule_events::{Event, Mirror, ObjectKey, Pending, Room, State, Verdict};
+use muster_core::watch_rules::{Operation, Operations};
 use tokio::sync::Notify;
 
+use super::memory::Told;
 use super::metrics;
 use crate::watch::{Area, Listed};
-
-/// The operations that rules want to hear of.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Operations {
-    pub(super) create: bool,
-    pub(super) update: bool,
-    pub(super) delete: bool,
-}
-
-impl Operations {
-    const fn has(self, operation: Operation) -> bool {
-        match operation {
-            Operation::Create => self.create,
-            Operation::Update => self.update,
-            Operation::Delete => self.delete,
-        }
-    }
-}
 
 /// Who wants to hear of an object, and what.
 #[derive(Debug, Clone)]
@@ -60,6 +42,23 @@ pub(super) struct Doubt {
     pub(super) asked: u64,
 }
 
+/// What a sink has of an object, to be remembered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) key: ObjectKey,
+    /// Its uid and hash; `None` if it is gone, or not wanted any more.
+    pub(super) has: Option<(Arc<str>, [u8; 32])>,
+}
+
+impl Record {
+    pub(super) fn of(event: &Event) -> Self {
+        Self {
+            key: event.key.clone(),
+            has: event.hash.map(|hash| (Arc::clone(&event.uid), hash)),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct OutletState {
     mirrors: BTreeMap<Area, Mirror>,
@@ -69,6 +68,12 @@ struct OutletState {
     doubts: VecDeque<Doubt>,
     /// Events of each rule so far, and when the last one was.
     counts: BTreeMap<Arc<str>, (u64, Timestamp)>,
+    /// Why the sink does not take events.
+    failing: Option<String>,
+    /// What the sink had in an earlier life, of areas that no rule has wanted yet.
+    remembered: Told,
+    /// What is to be remembered besides what is delivered.
+    records: Vec<Record>,
 }
 
 /// What a sink is told. See the module.
@@ -78,21 +83,28 @@ pub(super) struct Outlet {
     state: Mutex<OutletState>,
     /// There is something to do for the queue.
     pub(super) work: Notify,
+    /// The sink has begun to fail, or ended it.
+    changed: Arc<Notify>,
 }
 
 impl Outlet {
-    pub(super) fn new(sink: impl Into<Arc<str>>, room: Room) -> Arc<Self> {
+    /// `changed` is told when the sink begins to fail, and when it ends that.
+    pub(super) fn new(sink: impl Into<Arc<str>>, room: Room, changed: Arc<Notify>) -> Arc<Self> {
         let state = OutletState {
             mirrors: BTreeMap::new(),
             pending: Pending::new(room),
             behind: BTreeSet::new(),
             doubts: VecDeque::new(),
             counts: BTreeMap::new(),
+            failing: None,
+            remembered: Told::new(),
+            records: Vec::new(),
         };
         Arc::new(Self {
             sink: sink.into(),
             state: Mutex::new(state),
             work: Notify::new(),
+            changed,
         })
     }
 
@@ -104,15 +116,75 @@ impl Outlet {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What the sink had in an earlier life. To be told before the first area is joined.
+    pub(super) fn remember(&self, had: Told) {
+        self.lock().remembered = had;
+    }
+
+    /// All areas that rules want have been joined: what is remembered of others is not wanted any more.
+    pub(super) fn forget_others(&self) {
+        let mut state = self.lock();
+        let others = std::mem::take(&mut state.remembered);
+        let others = others.into_keys().map(|key| Record { key, has: None });
+        state.records.extend(others);
+        self.work.notify_one();
+    }
+
+    /// What is to be remembered besides what is delivered.
+    pub(super) fn records(&self) -> Vec<Record> {
+        std::mem::take(&mut self.lock().records)
+    }
+
     /// Rules want something of this area.
     pub(super) fn join(&self, area: &Area) {
-        self.lock().mirrors.entry(area.clone()).or_default();
+        let mut state = self.lock();
+        if state.mirrors.contains_key(area) {
+            return;
+        }
+        let mut mirror = Mirror::new();
+        let inside = |namespace: &Arc<str>| {
+            let own = area.namespace.as_ref();
+            own.is_none_or(|own| own == namespace)
+        };
+        // What the sink has by areas that this one takes the place of, or is a part of.
+        for (other, known) in &state.mirrors {
+            let told = known.told().filter(|_| other.resource == area.resource);
+            for (namespace, name, uid, hash) in told.filter(|(namespace, ..)| inside(namespace)) {
+                let (namespace, name) = (Arc::clone(namespace), Arc::clone(name));
+                mirror.restore(namespace, name, Arc::clone(uid), *hash);
+            }
+        }
+        let wanted = |key: &ObjectKey| key.resource == area.resource && inside(&key.namespace);
+        for (key, (uid, hash)) in state.remembered.extract_if(|key, _| wanted(key)) {
+            mirror.restore(key.namespace, key.name, uid, hash);
+        }
+        state.mirrors.insert(area.clone(), mirror);
     }
 
     /// No rule wants anything of this area any more: the sink keeps what it has, and hears no more.
     pub(super) fn leave(&self, area: &Area) {
-        let mut state = self.lock();
-        state.mirrors.remove(area);
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        if let Some(mirror) = state.mirrors.remove(area) {
+            let others = || {
+                state
+                    .mirrors
+                    .iter()
+                    .filter(|(it, _)| it.resource == area.resource)
+            };
+            for (namespace, name, ..) in mirror.told() {
+                if others().any(|(_, known)| known.has(namespace, name)) {
+                    continue; // it has been taken over
+                }
+                let key = ObjectKey {
+                    resource: area.resource.clone(),
+                    namespace: Arc::clone(namespace),
+                    name: Arc::clone(name),
+                };
+                state.records.push(Record { key, has: None });
+            }
+            self.work.notify_one();
+        }
         state.behind.remove(area);
         state.doubts.retain(|doubt| doubt.area != *area);
     }
@@ -137,7 +209,7 @@ impl Outlet {
             object,
         } = shown;
         let room = state.pending.has_room(&key, object.len());
-        let (uid, version) = (Arc::clone(&seen.uid), seen.version);
+        let (uid, version, hash) = (Arc::clone(&seen.uid), seen.version, seen.hash);
         match mirror.wanted(&key.namespace, &key.name, seen, room) {
             Verdict::Tell(operation) => {
                 let event = Event {
@@ -147,6 +219,7 @@ impl Outlet {
                     operation,
                     uid,
                     version,
+                    hash: Some(hash),
                     object: Some(object),
                     rules: Arc::clone(&interest.rules),
                     seen: Timestamp::now(),
@@ -239,8 +312,10 @@ impl Outlet {
     }
 
     fn push(&self, state: &mut OutletState, event: Event, operations: Operations) {
-        if !operations.has(event.operation) {
+        if !operations.contains(event.operation) {
             metrics::event(&self.sink, Some(event.operation), "filtered");
+            state.records.push(Record::of(&event));
+            self.work.notify_one();
             return;
         }
         metrics::event(&self.sink, Some(event.operation), "queued");
@@ -291,7 +366,36 @@ impl Outlet {
         let mut state = self.lock();
         if state.mirrors.contains_key(&area) {
             state.behind.insert(area);
+            self.work.notify_one();
         }
+    }
+
+    /// Why the sink does not take events; `None` while it does.
+    pub(super) fn failing(&self) -> Option<String> {
+        self.lock().failing.clone()
+    }
+
+    pub(super) fn set_failing(&self, failing: Option<String>) {
+        let changed = {
+            let mut state = self.lock();
+            let changed = state.failing != failing;
+            state.failing = failing;
+            changed
+        };
+        if changed {
+            self.changed.notify_one();
+        }
+    }
+
+    /// The sink has nothing any more: it is told everything that is there as new.
+    pub(super) fn tell_anew(&self) {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        for (area, mirror) in &mut state.mirrors {
+            *mirror = Mirror::new();
+            state.behind.insert(area.clone());
+        }
+        self.work.notify_one();
     }
 
     /// Events that wait.
@@ -333,6 +437,7 @@ fn gone(
         operation,
         uid: Arc::default(),
         version,
+        hash: None,
         object: None,
         rules: Arc::clone(&interest.rules),
         seen: Timestamp::now(),

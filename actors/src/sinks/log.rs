@@ -20,6 +20,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{Sink, SinkError};
+use crate::rules::SinkMaker;
 
 /// Where lines go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub enum LogTarget {
 
 /// The sink. See the module.
 #[derive(Debug)]
-pub struct LogSink {
+struct LogSink {
     cluster: Arc<str>,
     writer: Arc<Mutex<Writer>>,
 }
@@ -52,18 +53,32 @@ struct Writer {
     cut: bool,
 }
 
-impl LogSink {
-    /// A sink for what happens on `cluster`. Opens nothing yet.
-    pub fn new(cluster: impl Into<Arc<str>>, target: LogTarget) -> Self {
+/// Makes sinks that write to one target. Clusters of one process share its file.
+#[derive(Debug)]
+pub struct LogSinks(Arc<Mutex<Writer>>);
+
+impl LogSinks {
+    /// Opens nothing yet.
+    pub fn new(target: LogTarget) -> Self {
         let writer = Writer {
             target,
             file: None,
             cut: false,
         };
-        Self {
+        Self(Arc::new(Mutex::new(writer)))
+    }
+
+    fn of(&self, cluster: &str) -> LogSink {
+        LogSink {
             cluster: cluster.into(),
-            writer: Arc::new(Mutex::new(writer)),
+            writer: Arc::clone(&self.0),
         }
+    }
+}
+
+impl SinkMaker for LogSinks {
+    fn make(&self, cluster: &str) -> Box<dyn Sink> {
+        Box::new(self.of(cluster))
     }
 }
 
@@ -75,15 +90,16 @@ impl Sink for LogSink {
             .collect();
         let writer = Arc::clone(&self.writer);
         async move {
-            let lines = lines.map_err(|error| SinkError(format!("event not encoded: {error}")))?;
+            let lines =
+                lines.map_err(|error| SinkError::new(format!("event not encoded: {error}")))?;
             let written = tokio::task::spawn_blocking(move || {
                 let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
                 writer.write(&lines)
             });
             let written = written
                 .await
-                .map_err(|error| SinkError(error.to_string()))?;
-            written.map_err(SinkError)
+                .map_err(|error| SinkError::new(error.to_string()))?;
+            written.map_err(SinkError::new)
         }
         .boxed()
     }
@@ -120,7 +136,7 @@ fn line(cluster: &str, event: &Event) -> serde_json::Result<String> {
         time: event.seen.to_string(),
         sequence: event.sequence,
         cluster,
-        operation: event.operation.name(),
+        operation: event.operation.as_str(),
         api_version: crate::watch::api_version(&event.key.resource),
         kind: &event.kind,
         resource: event.key.resource.resource(),
@@ -238,6 +254,7 @@ mod tests {
             operation,
             uid: "u-1".into(),
             version: 41,
+            hash: None,
             object: object.map(Into::into),
             rules: Arc::from(["ns1/all".into()]),
             seen: Timestamp::UNIX_EPOCH,
@@ -251,7 +268,7 @@ mod tests {
             max_bytes,
             keep,
         };
-        LogSink::new("c1", target)
+        LogSinks::new(target).of("c1")
     }
 
     fn lines(path: &Path) -> Vec<Value> {

@@ -5,14 +5,16 @@
 //! sequence tells. What a sink does beside that is its own; it is never called twice at a time, and
 //! never on an arbiter.
 
+mod git;
 mod log;
 mod mqtt;
 
 use futures::future::BoxFuture;
 use muster_core::rule_events::Event;
 
-pub use log::{LogSink, LogTarget};
-pub use mqtt::MqttSink;
+pub use git::GitSinks;
+pub use log::{LogSinks, LogTarget};
+pub use mqtt::MqttSinks;
 
 /// Takes events.
 pub trait Sink: Send + 'static {
@@ -26,5 +28,20 @@ pub trait Sink: Send + 'static {
 
 /// Why a sink did not take events.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct SinkError(pub String);
+#[error("{text}")]
+pub struct SinkError {
+    /// For people.
+    pub text: String,
+    /// The sink has lost what it had: it has to be told everything anew.
+    pub lost: bool,
+}
+
+impl SinkError {
+    /// A failure after which the sink has what it had before.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            lost: false,
+        }
+    }
+}

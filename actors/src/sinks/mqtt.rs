@@ -11,6 +11,7 @@
 //!
 //! The data is the event as the sink `log` writes it, without time, sequence and cluster.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -23,19 +24,52 @@ use serde_json::value::RawValue;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{Sink, SinkError};
+use crate::rules::SinkMaker;
 use crate::watch::api_version;
 
 /// Messages under way at a time: a round trip to the broker is shared by so many.
 const IN_FLIGHT: usize = 64;
 
 /// The sink. See the module.
-pub struct MqttSink {
+struct MqttSink {
     cluster: Arc<str>,
     /// Names this life of the sink, so that ids of another are others.
     life: uuid::Uuid,
     topic: String,
-    bus: Arc<dyn Bus>,
+    /// `None` for a cluster that has none, which is told with each event.
+    bus: Option<Arc<dyn Bus>>,
     open: Option<Open>,
+}
+
+/// Makes sinks that publish.
+pub struct MqttSinks {
+    topic: String,
+    /// By cluster: at a broker no two clients have one name.
+    buses: BTreeMap<String, Arc<dyn Bus>>,
+}
+
+impl MqttSinks {
+    /// Sinks that publish to this topic, with `{cluster}` in it replaced, each over the bus of its
+    /// cluster.
+    pub fn new(topic: impl Into<String>, buses: BTreeMap<String, Arc<dyn Bus>>) -> Self {
+        let topic = topic.into();
+        Self { topic, buses }
+    }
+}
+
+impl std::fmt::Debug for MqttSinks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MqttSinks")
+            .field("topic", &self.topic)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SinkMaker for MqttSinks {
+    fn make(&self, cluster: &str) -> Box<dyn Sink> {
+        let bus = self.buses.get(cluster).cloned();
+        Box::new(MqttSink::new(cluster, &self.topic, bus))
+    }
 }
 
 /// A connection that is kept up.
@@ -57,7 +91,7 @@ impl std::fmt::Debug for MqttSink {
 impl MqttSink {
     /// A sink for what happens on `cluster`, which publishes to `topic` with `{cluster}` in it
     /// replaced. Connects with the first event.
-    pub fn new(cluster: impl Into<Arc<str>>, topic: &str, bus: Arc<dyn Bus>) -> Self {
+    fn new(cluster: impl Into<Arc<str>>, topic: &str, bus: Option<Arc<dyn Bus>>) -> Self {
         let cluster = cluster.into();
         Self {
             topic: topic.replace("{cluster}", &cluster),
@@ -68,19 +102,22 @@ impl MqttSink {
         }
     }
 
-    fn publisher(&mut self) -> Publisher {
-        let open = self.open.get_or_insert_with(|| {
-            let Connection {
-                publisher,
-                mut events,
-            } = self.bus.open(Session::default());
-            let drained = tokio::spawn(async move { while events.recv().await.is_some() {} });
-            Open {
-                publisher,
-                _events: AbortOnDropHandle::new(drained),
-            }
+    fn publisher(&mut self) -> Result<Publisher, SinkError> {
+        if let Some(open) = &self.open {
+            return Ok(open.publisher.clone());
+        }
+        let bus = self.bus.as_ref();
+        let bus = bus.ok_or_else(|| SinkError::new(format!("no broker for {}", self.cluster)))?;
+        let Connection {
+            publisher,
+            mut events,
+        } = bus.open(Session::default());
+        let drained = tokio::spawn(async move { while events.recv().await.is_some() {} });
+        self.open = Some(Open {
+            publisher: publisher.clone(),
+            _events: AbortOnDropHandle::new(drained),
         });
-        open.publisher.clone()
+        Ok(publisher)
     }
 
     fn outgoing(&self, event: &Event) -> serde_json::Result<Outgoing> {
@@ -99,7 +136,7 @@ impl MqttSink {
             kind: format!("dev.muster.rules.v1alpha1.{operation}"),
             time: Some(stamp.time.to_string()),
             content_type: None,
-            extensions: std::collections::BTreeMap::new(),
+            extensions: BTreeMap::new(),
             data: bytes::Bytes::new(),
         }
         .with("subject", event.key.to_string())
@@ -122,17 +159,17 @@ impl MqttSink {
 impl Sink for MqttSink {
     fn deliver<'a>(&'a mut self, events: &'a [Event]) -> BoxFuture<'a, Result<(), SinkError>> {
         async move {
-            let publisher = self.publisher();
+            let publisher = self.publisher()?;
             let outgoing: Result<Vec<Outgoing>, _> =
                 events.iter().map(|event| self.outgoing(event)).collect();
             let outgoing =
-                outgoing.map_err(|error| SinkError(format!("event not encoded: {error}")))?;
+                outgoing.map_err(|error| SinkError::new(format!("event not encoded: {error}")))?;
             stream::iter(outgoing)
                 .map(|outgoing| publisher.publish(outgoing))
                 .buffered(IN_FLIGHT)
                 .try_for_each(|()| async { Ok(()) })
                 .await
-                .map_err(|error| SinkError(error.to_string()))
+                .map_err(|error| SinkError::new(error.to_string()))
         }
         .boxed()
     }
@@ -159,7 +196,7 @@ fn data(event: &Event) -> serde_json::Result<Vec<u8>> {
         None => None,
     };
     serde_json::to_vec(&Data {
-        operation: event.operation.name(),
+        operation: event.operation.as_str(),
         api_version: api_version(&event.key.resource),
         kind: &event.kind,
         resource: event.key.resource.resource(),
@@ -193,6 +230,7 @@ mod tests {
             operation,
             uid: if gone { "" } else { "u-1" }.into(),
             version: if gone { 0 } else { 41 },
+            hash: None,
             object: (!gone).then(|| r#"{"a":1}"#.into()),
             rules: Arc::from(["ns1/all".into()]),
             seen: Timestamp::UNIX_EPOCH,
@@ -206,7 +244,7 @@ mod tests {
             filters: vec!["rules/+".to_owned()],
             will: None,
         });
-        let mut sink = MqttSink::new("c1", "rules/{cluster}", bus);
+        let mut sink = MqttSink::new("c1", "rules/{cluster}", Some(bus));
         let events = [event(1, Operation::Update), event(2, Operation::Delete)];
         sink.deliver(&events).await.unwrap();
         sink.deliver(&events[..1]).await.unwrap();

@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use muster_core::watch_plan::{Place, Resource, Scope, WatchKey};
+use muster_core::watch_rules::StreamKey;
 
 use super::object::WatchedObject;
 use super::table::{Cover, Coverage, Covers, Listed, Unwatched, Watches};
@@ -28,6 +29,9 @@ pub trait AreaListener: Send + Sync + fmt::Debug {
     /// [`AreaSubscription::coverage`] has another answer now.
     fn coverage_changed(&self);
 }
+
+/// Those who listen to an area.
+pub(super) type Listeners = Vec<Arc<dyn AreaListener>>;
 
 /// All objects of a type in one namespace, or in the whole cluster.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,6 +76,15 @@ impl Area {
     }
 }
 
+impl From<&StreamKey> for Area {
+    fn from(stream: &StreamKey) -> Self {
+        Self {
+            resource: stream.resource.clone(),
+            namespace: stream.namespace.clone(),
+        }
+    }
+}
+
 /// For people: `configmaps.v1 in ns1`.
 impl fmt::Display for Area {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -82,7 +95,7 @@ impl fmt::Display for Area {
 #[derive(Debug)]
 struct Entry {
     since: u64,
-    listeners: Vec<Arc<dyn AreaListener>>,
+    listeners: Listeners,
 }
 
 /// The areas to which somebody listens, by type and namespace; the empty name stands for the whole
@@ -145,11 +158,7 @@ impl Areas {
     }
 
     /// Those who listen to where an object is.
-    pub(super) fn around(
-        &self,
-        resource: &Resource,
-        namespace: &str,
-    ) -> Vec<Arc<dyn AreaListener>> {
+    pub(super) fn around(&self, resource: &Resource, namespace: &str) -> Listeners {
         let Some(namespaces) = self.types.get(resource) else {
             return Vec::new();
         };
@@ -176,7 +185,7 @@ impl Areas {
     }
 
     /// Those to whom a watch shows everything that they listen to.
-    pub(super) fn within(&self, key: &WatchKey) -> Vec<Arc<dyn AreaListener>> {
+    pub(super) fn within(&self, key: &WatchKey) -> Listeners {
         self.entries(&key.resource)
             .filter(|(area, _)| area.is_within(key))
             .flat_map(|(_, entry)| entry.listeners.iter().cloned())
@@ -201,7 +210,7 @@ impl Areas {
     }
 
     /// Those whose area is covered otherwise by `now` than it was by `before`.
-    pub(super) fn changed(&self, before: &Covers, now: &Covers) -> Vec<Arc<dyn AreaListener>> {
+    pub(super) fn changed(&self, before: &Covers, now: &Covers) -> Listeners {
         let of_type = self
             .types
             .keys()

@@ -23,7 +23,7 @@ mod metrics;
 mod object;
 mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod watch_supervisor;
 mod watched_resource;
 

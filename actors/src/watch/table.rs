@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use muster_core::watch_plan::{Place, Resource, Scope, WatchKey};
 use tokio::sync::Notify;
 
-use super::area::{Area, AreaListener, AreaSubscription, Areas};
+use super::area::{Area, AreaListener, AreaSubscription, Areas, Listeners};
 use super::object::WatchedObject;
 
 /// Hears of one object. Called on worker threads, from several watches at a time while one takes
@@ -433,7 +433,7 @@ impl Watches {
         &self,
         resource: &Resource,
         object: &WatchedObject,
-    ) -> (Vec<Arc<dyn Subscriber>>, Vec<Arc<dyn AreaListener>>) {
+    ) -> (Vec<Arc<dyn Subscriber>>, Listeners) {
         let (namespace, name) = (object.namespace(), object.name());
         let table = self.lock();
         let subscribers = table.subscribers(resource, namespace, name).to_vec();

@@ -162,6 +162,7 @@ impl World {
             hub_link,
             hub_id: HUB_ID.to_owned(),
             agent_id: None,
+            rules: None,
             spoke: spoke_tap.client(),
             settings,
             io: Io::current(),

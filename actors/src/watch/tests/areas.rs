@@ -78,7 +78,7 @@ impl Room {
 
     /// Waits until just these objects are known.
     async fn holds(&self, wanted: &[&str]) {
-        let known = || Vec::from_iter(self.known().objects.into_keys());
+        let known = || self.known().objects.into_keys().collect::<Vec<_>>();
         eventually(known, |known| *known == wanted).await;
     }
 

@@ -34,7 +34,7 @@ fn boxed(body: Body) -> Answer {
 
 /// The middle of the connection: counts open watches, and refuses what it is told to.
 #[derive(Clone, Default)]
-struct Gate {
+pub(crate) struct Gate {
     state: Arc<Mutex<GateState>>,
 }
 
@@ -68,7 +68,7 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn client(&self, server: Client) -> Client {
+    pub(crate) fn client(&self, server: Client) -> Client {
         let gate = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let (gate, server) = (gate.clone(), server.clone());
@@ -122,7 +122,7 @@ impl Gate {
     }
 
     /// Paths of the open watches, those of one object with its name.
-    fn open(&self) -> BTreeSet<String> {
+    pub(crate) fn open(&self) -> BTreeSet<String> {
         self.lock().open.keys().cloned().collect()
     }
 
@@ -130,15 +130,15 @@ impl Gate {
         self.lock().most
     }
 
-    fn opened(&self) -> usize {
+    pub(crate) fn opened(&self) -> usize {
         self.lock().opened
     }
 
-    fn refuse(&self, part: &str, code: u16) {
+    pub(crate) fn refuse(&self, part: &str, code: u16) {
         self.lock().refused.push((part.to_owned(), code));
     }
 
-    fn allow(&self) {
+    pub(crate) fn allow(&self) {
         self.lock().refused.clear();
     }
 }

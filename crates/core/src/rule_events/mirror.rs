@@ -92,6 +92,12 @@ impl Mirror {
         self.known.is_empty()
     }
 
+    /// What the sink has: namespace, name, uid and hash.
+    pub fn told(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>, &Arc<str>, &[u8; 32])> {
+        let all = self.known.iter();
+        all.map(|((namespace, name), known)| (namespace, name, &known.uid, &known.hash))
+    }
+
     /// Whether the sink has this object.
     pub fn has(&self, namespace: &Arc<str>, name: &Arc<str>) -> bool {
         let key = (Arc::clone(namespace), Arc::clone(name));

@@ -26,6 +26,7 @@ pub use mirror::{Absent, Mirror, State, Verdict};
 pub use pending::{Event, Pending, Room};
 
 use crate::watch_plan::Resource;
+pub use crate::watch_rules::Operation;
 
 /// Identifies an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,34 +51,6 @@ impl fmt::Display for ObjectKey {
             write!(f, "{}/", self.namespace)?;
         }
         f.write_str(&self.name)
-    }
-}
-
-/// What has become of an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Operation {
-    /// It is there, and the sink has not had it.
-    Create,
-    /// It is other than the sink has it.
-    Update,
-    /// It is gone, or no rule wants it any more.
-    Delete,
-}
-
-impl Operation {
-    /// As rules name it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Create => "CREATE",
-            Self::Update => "UPDATE",
-            Self::Delete => "DELETE",
-        }
-    }
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Event {
     pub uid: Arc<str>,
     /// `metadata.resourceVersion` of it; 0 if none was.
     pub version: u64,
+    /// Hash of `object`; `None` for a deletion.
+    pub hash: Option<[u8; 32]>,
     /// The object as JSON, without what servers set; `None` for a deletion.
     pub object: Option<Arc<str>>,
     /// The rules that want it.

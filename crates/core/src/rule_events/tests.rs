@@ -207,6 +207,7 @@ fn event(name: &str, operation: Operation, object: &str) -> Event {
         operation,
         uid: text("u"),
         version: 1,
+        hash: None,
         object: (operation != Operation::Delete).then(|| text(object)),
         rules: Arc::from([text("ns/rule")]),
         seen: Timestamp::UNIX_EPOCH,

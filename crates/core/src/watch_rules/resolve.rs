@@ -30,6 +30,16 @@ pub enum UnresolvedReason {
 }
 
 impl UnresolvedReason {
+    /// Each of them.
+    pub const ALL: [Self; 6] = [
+        Self::TypeUnknown,
+        Self::Ambiguous,
+        Self::Excluded,
+        Self::NotWatchable,
+        Self::WrongScope,
+        Self::DiscoveryFailed,
+    ];
+
     /// The word for conditions.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,5 +1,7 @@
 //! Outlets and their queues, with a sink and a cluster that do as they are told.
 
+mod cluster;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,21 +11,17 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use muster_core::rule_events::{Event, ObjectKey, Room, State};
 use muster_core::watch_plan::Resource;
+use muster_core::watch_rules::{Operation, Operations};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::event_queue::{EventQueue, Look};
-use super::outlet::{Doubt, Interest, Operations, Outlet, Shown};
+use super::memory::Memory;
+use super::outlet::{Doubt, Interest, Outlet, Shown};
 use crate::sinks::{Sink, SinkError};
 use crate::supervision::{Io, Registry, Snapshot, stop};
 use crate::watch::{Area, Listed};
-
-const ALL: Operations = Operations {
-    create: true,
-    update: true,
-    delete: true,
-};
 
 /// Takes what it is given, once there is a permit for the batch, or fails as it is told.
 #[derive(Clone)]
@@ -56,7 +54,7 @@ impl Sink for Ear {
         async {
             self.permits.acquire().await.unwrap().forget();
             if let Some(error) = self.failures.lock().unwrap().pop_front() {
-                return Err(SinkError(error.to_owned()));
+                return Err(SinkError::new(error.to_owned()));
             }
             self.heard.lock().unwrap().extend(events.iter().cloned());
             Ok(())
@@ -117,7 +115,7 @@ fn key(name: &str) -> ObjectKey {
 fn interest() -> Interest {
     Interest {
         rules: Arc::from(["ns/rule".into()]),
-        operations: ALL,
+        operations: Operations::ALL,
     }
 }
 
@@ -149,14 +147,22 @@ struct World {
 
 impl World {
     fn start(room: Room, ear: Ear) -> Self {
+        Self::start_with(room, ear, None)
+    }
+
+    fn start_with(room: Room, ear: Ear, memory: Option<Arc<Memory>>) -> Self {
         tokio::time::pause();
-        let outlet = Outlet::new("log", room);
+        let outlet = Outlet::new("log", room, Arc::default());
+        if let Some(memory) = &memory {
+            outlet.remember(memory.load().unwrap());
+        }
         outlet.join(&area());
         let (registry, cluster) = (Registry::new(), Arc::new(Cluster::default()));
         let queue = EventQueue::new(
             Arc::clone(&outlet),
             Arc::clone(&cluster) as _,
             Io::current(),
+            memory,
             Box::new(ear.clone()),
         );
         Self {
@@ -220,11 +226,10 @@ async fn a_sink_hears_what_it_does_not_have_in_order() {
 #[actix::test]
 async fn operations_that_no_rule_wants_are_not_told() {
     let world = World::start(Room::default(), Ear::new());
+    let mut operations = Operations::NONE;
+    operations.insert(Operation::Delete);
     let only_deletions = Interest {
-        operations: Operations {
-            delete: true,
-            ..Operations::default()
-        },
+        operations,
         ..interest()
     };
     show_to(&world.outlet, "a", 1, 1, &only_deletions);
@@ -348,4 +353,46 @@ async fn a_sink_that_is_stuck_holds_up_the_end_only_for_a_while() {
     let outlet = Arc::clone(&world.outlet);
     world.end().await;
     assert_eq!(outlet.waiting(), 1);
+}
+
+/// What the sink has been told is compared with what is there in the next life; what no rule wants any
+/// more is told anew, should one want it again.
+#[actix::test]
+async fn what_a_sink_was_told_is_remembered() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sink.redb");
+    let ear = Ear::new();
+    let memory = || Some(Arc::new(Memory::open(&path).unwrap()));
+    let world = World::start_with(Room::default(), ear.clone(), memory());
+    for (version, name) in (1..).zip(["same", "changed", "gone"]) {
+        show(&world.outlet, name, version, 1);
+    }
+    world
+        .hears(&["CREATE same", "CREATE changed", "CREATE gone"])
+        .await;
+    world.end().await;
+    ear.heard.lock().unwrap().clear();
+
+    tokio::time::resume();
+    let world = World::start_with(Room::default(), ear.clone(), memory());
+    world.outlet.listing(&area(), 1);
+    show(&world.outlet, "same", 1, 1);
+    show(&world.outlet, "changed", 7, 2);
+    let mut listed = Listed::default();
+    for name in ["same", "changed"] {
+        listed.add("ns", name);
+    }
+    world
+        .outlet
+        .listed(&area(), 1, &listed, &"ConfigMap".into(), &interest());
+    world.hears(&["UPDATE changed", "DELETE gone"]).await;
+    world.outlet.leave(&area());
+    world.end().await;
+    ear.heard.lock().unwrap().clear();
+
+    tokio::time::resume();
+    let world = World::start_with(Room::default(), ear, memory());
+    show(&world.outlet, "same", 1, 1);
+    world.hears(&["CREATE same"]).await;
+    world.end().await;
 }
