@@ -46,6 +46,7 @@ mod stories {
     pub(crate) mod rollout;
     pub(crate) mod rollout_command;
     pub(crate) mod strategies;
+    pub(crate) mod watch_rules;
     pub(crate) mod watching;
 }
 
@@ -66,6 +67,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::rollout::stories(),
         stories::rollout_command::stories(),
         stories::strategies::stories(),
+        stories::watch_rules::stories(),
         stories::watching::stories(),
     ];
     support::run(subjects.into_iter().flatten().collect())

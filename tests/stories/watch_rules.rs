@@ -1,0 +1,453 @@
+//! Watch rules: what changes on a cluster is told to a sink.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::time::{Instant, timeout};
+
+use crate::support::agent::Agent;
+use crate::support::live::LIMIT;
+use crate::support::{MosquittoConf, OwnCluster, Story, World, eventually, unique_name};
+
+pub(crate) fn stories() -> Vec<Story> {
+    on_each_backend![
+        a_rule_has_changes_told_until_it_goes,
+        ten_rules_in_a_second_cost_one_update,
+        a_type_that_comes_later_is_watched_then,
+        rules_that_cannot_work_say_why_and_hold_up_nobody,
+        what_changed_while_the_agent_was_away_is_told,
+        what_a_sink_was_told_is_not_told_again,
+        objects_are_kept_in_a_repository_and_published,
+    ]
+}
+
+/// How long a rule may take to be watched, or to be watched no more.
+const FIVE_SECONDS: Duration = Duration::from_secs(5);
+
+/// An agent whose rules write to a file, on a cluster of its own: all agents of a cluster have all
+/// its rules.
+struct Ruled {
+    agent: Agent,
+    file: PathBuf,
+    _cluster: OwnCluster,
+}
+
+fn config_map(name: &str, value: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
+        "data": {"a": value}})
+}
+
+fn rule(name: &str, resources: &[&str]) -> Value {
+    json!({"apiVersion": "rules.muster.dev/v1alpha1", "kind": "WatchRule",
+        "metadata": {"name": name},
+        "spec": {"destination": "file", "rules": [{"resources": resources}]}})
+}
+
+impl Ruled {
+    async fn new(world: &World) -> Result<Self> {
+        Self::with(world, "").await
+    }
+
+    /// With more settings.
+    async fn with(world: &World, more: &str) -> Result<Self> {
+        let (hub, cluster) = (world.hub().await?, world.own_cluster().await?);
+        let mut agent = Agent::between(world, hub, cluster.cluster().clone(), &[]).await?;
+        let file = world
+            .dir(&format!("{}-sink", agent.name()))?
+            .join("events.log");
+        let path = file.display().to_string();
+        let sink = format!(
+            "[[sinks]]
+name = \"file\"
+kind = \"log\"
+path = {path:?}
+"
+        );
+        let settings = format!("{sink}{more}");
+        agent.set(&settings);
+        agent.run().await?;
+        Ok(Self {
+            agent,
+            file,
+            _cluster: cluster,
+        })
+    }
+
+    async fn kubectl(&self, args: &[&str]) -> Result<String> {
+        let args = [&["-n", self.agent.name()], args].concat();
+        self.agent.spoke().kubectl(&args).await?.ok()
+    }
+
+    async fn apply(&self, object: &Value) -> Result<()> {
+        let args = [
+            "-n",
+            self.agent.name(),
+            "apply",
+            "--server-side",
+            "--force-conflicts",
+            "-f",
+            "-",
+        ];
+        let spoke = self.agent.spoke();
+        spoke
+            .kubectl_with_input(&args, &object.to_string())
+            .await?
+            .ok()?;
+        Ok(())
+    }
+
+    /// Creates, once the type is served.
+    async fn create_rule(&self, rule: &Value) -> Result<()> {
+        eventually(LIMIT, "the rule to be taken", || async {
+            self.apply(rule).await
+        })
+        .await
+    }
+
+    /// Lines that tell of objects with this in their names: operation, name, and the value.
+    fn told(&self, of: &str) -> Result<Vec<String>> {
+        let text = match fs::read_to_string(&self.file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(error.into()),
+        };
+        let mut told = Vec::new();
+        for line in text.lines() {
+            let line: Value = serde_json::from_str(line).context("a line is no JSON")?;
+            let name = line["name"].as_str().context("no name")?;
+            if name.contains(of) {
+                let operation = line["operation"].as_str().context("no operation")?;
+                let value = line["object"]["data"]["a"].as_str().unwrap_or("-");
+                told.push(format!("{operation} {name} {value}"));
+            }
+        }
+        Ok(told)
+    }
+
+    async fn tells(&self, of: &str, expected: &[&str]) -> Result<()> {
+        eventually(LIMIT, &format!("{expected:?} to be told"), || async {
+            let told = self.told(of)?;
+            ensure!(told == expected, "{told:?}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Waits until the rule's line of `kubectl get wr` is this, without its age.
+    async fn row_is(&self, rule: &str, expected: &str) -> Result<()> {
+        eventually(LIMIT, &format!("{rule} to be {expected}"), || async {
+            let row = self.kubectl(&["get", "wr", rule, "--no-headers"]).await?;
+            let words: Vec<&str> = row.split_whitespace().collect();
+            let row = words[..words.len() - 1].join(" ");
+            ensure!(row == expected, "{row}");
+            Ok(())
+        })
+        .await
+    }
+
+    async fn watches(&self) -> Result<f64> {
+        self.agent.metric("muster_watches_open", "").await
+    }
+}
+
+/// C127, C129, K1, K2, S137, S150.
+async fn a_rule_has_changes_told_until_it_goes(world: World) -> Result<()> {
+    let ruled = Ruled::new(&world).await?;
+    ruled.apply(&config_map("before", "1")).await?;
+    ruled.create_rule(&rule("maps", &["configmaps"])).await?;
+    let created = Instant::now();
+    ruled.tells("before", &["CREATE before 1"]).await?;
+    ensure!(created.elapsed() < FIVE_SECONDS, "{:?}", created.elapsed());
+    ruled.row_is("maps", "maps file True Watching 1 1").await?;
+    ruled.apply(&config_map("during", "1")).await?;
+    ruled.apply(&config_map("during", "2")).await?;
+    ruled.kubectl(&["label", "cm", "during", "x=y"]).await?;
+    ruled.kubectl(&["delete", "cm", "during"]).await?;
+    let told = [
+        "CREATE during 1",
+        "UPDATE during 2",
+        "UPDATE during 2",
+        "DELETE during -",
+    ];
+    ruled.tells("during", &told).await?;
+    // Another namespace is none of its business.
+    let spoke = ruled.agent.spoke();
+    let elsewhere = spoke.namespace().await?;
+    let args = [
+        "apply",
+        "--server-side",
+        "-n",
+        elsewhere.as_str(),
+        "-f",
+        "-",
+    ];
+    let object = config_map("elsewhere", "1").to_string();
+    spoke.kubectl_with_input(&args, &object).await?.ok()?;
+    ruled.kubectl(&["delete", "wr", "maps"]).await?;
+    let deleted = Instant::now();
+    eventually(LIMIT, "the watch to be closed", || async {
+        let open = ruled.watches().await?;
+        ensure!(open < 0.5, "{open} open");
+        Ok(())
+    })
+    .await?;
+    ensure!(deleted.elapsed() < FIVE_SECONDS, "{:?}", deleted.elapsed());
+    ruled.apply(&config_map("after", "1")).await?;
+    // A rule that comes back is told what is there, and with that what it has missed.
+    ruled.create_rule(&rule("again", &["configmaps"])).await?;
+    ruled.tells("after", &["CREATE after 1"]).await?;
+    ensure!(ruled.told("elsewhere")?.is_empty());
+    Ok(())
+}
+
+/// C128, K4, S65.
+async fn ten_rules_in_a_second_cost_one_update(world: World) -> Result<()> {
+    let ruled = Ruled::new(&world).await?;
+    ruled.create_rule(&rule("first", &["configmaps"])).await?;
+    ruled
+        .row_is("first", "first file True Watching 1 0")
+        .await?;
+    let counted = || {
+        ruled
+            .agent
+            .metric("muster_watch_manager_updates_total", "trigger=\"rule\"")
+    };
+    let before = counted().await?;
+    let items: Vec<Value> = (0..10)
+        .map(|n| {
+            let mut rule = rule(&format!("r{n}"), &["configmaps", "secrets", "services"]);
+            rule["metadata"]["namespace"] = json!(ruled.agent.name());
+            rule
+        })
+        .collect();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+    let began = Instant::now();
+    ruled.apply(&list).await?;
+    // On a machine that is slow they take longer than rules that change are waited for.
+    let most = 1.0 + (began.elapsed().as_secs_f64() / 2.0).floor();
+    for n in 0..10 {
+        let name = format!("r{n}");
+        eventually(LIMIT, "the rule to be watched", || async {
+            let row = ruled.kubectl(&["get", "wr", &name, "--no-headers"]).await?;
+            ensure!(row.contains("True   Watching"), "{row}");
+            Ok(())
+        })
+        .await?;
+    }
+    let after = counted().await?;
+    let updates = after - before;
+    ensure!(
+        (0.5..=most + 0.5).contains(&updates),
+        "{updates} updates, at most {most}"
+    );
+    let open = ruled.watches().await?;
+    ensure!((open - 3.0).abs() < 0.5, "{open} open");
+    Ok(())
+}
+
+/// C131, S43, S44.
+async fn a_type_that_comes_later_is_watched_then(world: World) -> Result<()> {
+    let ruled = Ruled::new(&world).await?;
+    let group = format!("{}.example.com", ruled.agent.name());
+    let mut later = rule("later", &["widgets"]);
+    later["spec"]["rules"][0]["apiGroups"] = json!([group]);
+    ruled.create_rule(&later).await?;
+    ruled
+        .row_is("later", "later file False TypeUnknown 0 0")
+        .await?;
+    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("widgets.{group}")},
+        "spec": {"group": group, "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema":
+                {"openAPIV3Schema": {"type": "object",
+                    "x-kubernetes-preserve-unknown-fields": true}}}]}});
+    ruled.apply(&crd).await?;
+    let widget = json!({"apiVersion": format!("{group}/v1"), "kind": "Widget",
+        "metadata": {"name": "w1"}, "data": {"a": "1"}});
+    eventually(LIMIT, "the type to be served", || async {
+        ruled.apply(&widget).await
+    })
+    .await?;
+    ruled.tells("w1", &["CREATE w1 1"]).await?;
+    ruled
+        .row_is("later", "later file True Watching 1 1")
+        .await?;
+    let crd = format!("widgets.{group}");
+    ruled
+        .agent
+        .spoke()
+        .kubectl(&["delete", "crd", &crd])
+        .await?
+        .ok()?;
+    ruled.tells("w1", &["CREATE w1 1", "DELETE w1 -"]).await
+}
+
+async fn rules_that_cannot_work_say_why_and_hold_up_nobody(world: World) -> Result<()> {
+    let ruled = Ruled::new(&world).await?;
+    ruled.create_rule(&rule("good", &["configmaps"])).await?;
+    let mut nowhere = rule("nowhere", &["configmaps"]);
+    nowhere["spec"]["destination"] = json!("nowhere");
+    ruled.apply(&nowhere).await?;
+    ruled.apply(&rule("pods", &["pods"])).await?;
+    let mut wrong = rule("wrong", &["configmaps"]);
+    wrong["spec"]["rules"][0]["labelSelector"] =
+        json!({"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}]});
+    ruled.apply(&wrong).await?;
+    for (name, row) in [
+        ("nowhere", "nowhere nowhere False UnknownDestination 1 0"),
+        ("pods", "pods file False Excluded 0 0"),
+        ("wrong", "wrong file False InvalidRule 0 0"),
+    ] {
+        ruled.row_is(name, row).await?;
+    }
+    let message = [
+        "get",
+        "wr",
+        "nowhere",
+        "-o",
+        "jsonpath={.status.conditions[0].message}",
+    ];
+    let message = ruled.kubectl(&message).await?;
+    ensure!(
+        message == "spec.destination: the agent has no sink \"nowhere\"; it has: file",
+        "{message}"
+    );
+    let message = [
+        "get",
+        "wr",
+        "wrong",
+        "-o",
+        "jsonpath={.status.conditions[0].message}",
+    ];
+    let message = ruled.kubectl(&message).await?;
+    ensure!(message.contains("labelSelector"), "{message}");
+    ruled.apply(&config_map("seen", "1")).await?;
+    ruled.tells("seen", &["CREATE seen 1"]).await
+}
+
+/// S71, S72, C142 for a process: what changed meanwhile is told; a file has what it has.
+async fn what_changed_while_the_agent_was_away_is_told(world: World) -> Result<()> {
+    let mut ruled = Ruled::new(&world).await?;
+    ruled.create_rule(&rule("maps", &["configmaps"])).await?;
+    ruled.apply(&config_map("stays", "1")).await?;
+    ruled.tells("stays", &["CREATE stays 1"]).await?;
+    ruled.agent.kill().await?;
+    ruled.apply(&config_map("stays", "2")).await?;
+    ruled.apply(&config_map("new", "1")).await?;
+    ruled.agent.run().await?;
+    ruled.tells("new", &["CREATE new 1"]).await?;
+    ruled
+        .tells("stays", &["CREATE stays 1", "CREATE stays 2"])
+        .await
+}
+
+/// S72, S73 for a process that remembers: what is as before is not told, and what is gone is.
+async fn what_a_sink_was_told_is_not_told_again(world: World) -> Result<()> {
+    let kept = world.dir(&unique_name("kept-rules"))?;
+    let more = format!("[rules]\ndata_dir = {:?}\n", kept.display().to_string());
+    let mut ruled = Ruled::with(&world, &more).await?;
+    ruled.create_rule(&rule("maps", &["configmaps"])).await?;
+    for name in ["told-same", "told-changed", "told-gone"] {
+        ruled.apply(&config_map(name, "1")).await?;
+    }
+    let first = [
+        "CREATE told-same 1",
+        "CREATE told-changed 1",
+        "CREATE told-gone 1",
+    ];
+    ruled.tells("told", &first).await?;
+    // What is delivered is remembered a moment later.
+    ruled.row_is("maps", "maps file True Watching 1 3").await?;
+    ruled.agent.kill().await?;
+    ruled.apply(&config_map("told-changed", "2")).await?;
+    ruled.kubectl(&["delete", "cm", "told-gone"]).await?;
+    ruled.agent.run().await?;
+    let mut told: Vec<&str> = first.to_vec();
+    told.extend(["UPDATE told-changed 2", "DELETE told-gone -"]);
+    ruled.tells("told", &told).await
+}
+
+/// One rule for each sink; a repository of this machine, and the broker of this process.
+async fn objects_are_kept_in_a_repository_and_published(world: World) -> Result<()> {
+    let dir = world.dir(&unique_name("repository"))?;
+    let repository = dir.join("fleet.git");
+    let git = |args: &[&str]| -> Result<String> {
+        let output = std::process::Command::new("git")
+            .args(args)
+            .output()
+            .context("the program git")?;
+        ensure!(output.status.success(), "git {args:?}: {output:?}");
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    let path = repository.display().to_string();
+    git(&["init", "-q", "--bare", &path])?;
+    let mosquitto = world.mosquitto(MosquittoConf::default()).await?;
+    let work = dir.join("work").display().to_string();
+    let more = format!(
+        "[[sinks]]\nname = \"record\"\nkind = \"git\"\nurl = {path:?}\nwork_dir = {work:?}\n\
+         [[sinks]]\nname = \"bus\"\nkind = \"mqtt\"\ntopic = \"rules/{{cluster}}\"\n\
+         [mqtt]\nbroker = \"{}\"\n",
+        mosquitto.address()
+    );
+    let ruled = Ruled::with(&world, &more).await?;
+    let mut listening = mosquitto
+        .subscriber()
+        .args(["-t", "rules/+"])
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    let out = listening.stdout.take().context("no output")?;
+    let mut heard = BufReader::new(out).lines();
+    for sink in ["record", "bus"] {
+        let mut rule = rule(sink, &["configmaps"]);
+        rule["spec"]["destination"] = json!(sink);
+        ruled.create_rule(&rule).await?;
+        ruled
+            .row_is(sink, &format!("{sink} {sink} True Watching 1 0"))
+            .await?;
+    }
+    ruled.apply(&config_map("kept", "1")).await?;
+    let name = ruled.agent.name();
+    let file = format!("main:clusters/{name}/v1/configmaps/{name}/kept.yaml");
+    eventually(LIMIT, "the file to be there", || async {
+        let text = git(&["-C", &path, "show", &file])?;
+        ensure!(
+            text.contains("a: \"1\"") && !text.contains("managedFields"),
+            "{text}"
+        );
+        Ok(())
+    })
+    .await?;
+    let line = timeout(LIMIT, heard.next_line()).await??;
+    let event: Value = serde_json::from_str(&line.context("the listener ended")?)?;
+    ensure!(
+        event["operation"] == "CREATE" && event["name"] == "kept",
+        "{event}"
+    );
+    ensure!(event["object"]["data"] == json!({"a": "1"}), "{event}");
+    ruled.kubectl(&["delete", "cm", "kept"]).await?;
+    eventually(LIMIT, "the file to be gone", || async {
+        let files = git(&["-C", &path, "ls-tree", "-r", "--name-only", "main"])?;
+        ensure!(!files.contains("kept.yaml"), "{files}");
+        Ok(())
+    })
+    .await?;
+    let line = timeout(LIMIT, heard.next_line()).await??;
+    let event: Value = serde_json::from_str(&line.context("the listener ended")?)?;
+    ensure!(
+        event["operation"] == "DELETE" && event["name"] == "kept",
+        "{event}"
+    );
+    let subjects = git(&["-C", &path, "log", "--format=%s", "main"])?;
+    ensure!(
+        subjects.starts_with("[DELETE] v1/configmaps/kept\n"),
+        "{subjects}"
+    );
+    Ok(())
+}
