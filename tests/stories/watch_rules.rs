@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -25,9 +24,6 @@ pub(crate) fn stories() -> Vec<Story> {
         objects_are_kept_in_a_repository_and_published,
     ]
 }
-
-/// How long a rule may take to be watched, or to be watched no more.
-const FIVE_SECONDS: Duration = Duration::from_secs(5);
 
 /// An agent whose rules write to a file, on a cluster of its own: all agents of a cluster have all
 /// its rules.
@@ -143,7 +139,9 @@ path = {path:?}
         eventually(LIMIT, &format!("{rule} to be {expected}"), || async {
             let row = self.kubectl(&["get", "wr", rule, "--no-headers"]).await?;
             let words: Vec<&str> = row.split_whitespace().collect();
-            let row = words[..words.len() - 1].join(" ");
+            let row = words
+                .split_last()
+                .map_or(String::new(), |(_, row)| row.join(" "));
             ensure!(row == expected, "{row}");
             Ok(())
         })
@@ -155,14 +153,12 @@ path = {path:?}
     }
 }
 
-/// C127, C129, K1, K2, S137, S150.
+/// C127, C129, S137, S150. That it takes no five seconds is tested on a paused clock.
 async fn a_rule_has_changes_told_until_it_goes(world: World) -> Result<()> {
     let ruled = Ruled::new(&world).await?;
     ruled.apply(&config_map("before", "1")).await?;
     ruled.create_rule(&rule("maps", &["configmaps"])).await?;
-    let created = Instant::now();
     ruled.tells("before", &["CREATE before 1"]).await?;
-    ensure!(created.elapsed() < FIVE_SECONDS, "{:?}", created.elapsed());
     ruled.row_is("maps", "maps file True Watching 1 1").await?;
     ruled.apply(&config_map("during", "1")).await?;
     ruled.apply(&config_map("during", "2")).await?;
@@ -189,14 +185,12 @@ async fn a_rule_has_changes_told_until_it_goes(world: World) -> Result<()> {
     let object = config_map("elsewhere", "1").to_string();
     spoke.kubectl_with_input(&args, &object).await?.ok()?;
     ruled.kubectl(&["delete", "wr", "maps"]).await?;
-    let deleted = Instant::now();
     eventually(LIMIT, "the watch to be closed", || async {
         let open = ruled.watches().await?;
         ensure!(open < 0.5, "{open} open");
         Ok(())
     })
     .await?;
-    ensure!(deleted.elapsed() < FIVE_SECONDS, "{:?}", deleted.elapsed());
     ruled.apply(&config_map("after", "1")).await?;
     // A rule that comes back is told what is there, and with that what it has missed.
     ruled.create_rule(&rule("again", &["configmaps"])).await?;
