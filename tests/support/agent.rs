@@ -313,8 +313,26 @@ impl Agent {
         Ok(entries(&record))
     }
 
+    /// Waits until no pass over a work is under way: one that is finds a change by itself, and mends it
+    /// without having told it.
+    pub(crate) async fn is_at_rest(&self, work: &str) -> Result<()> {
+        eventually(LIMIT, &format!("{work} to be at rest"), || async {
+            let state = self.state_of(work).await?;
+            ensure!(state["running"] == false, "{state}");
+            Ok(())
+        })
+        .await
+    }
+
     /// Passes that the agent has made over a work.
     async fn passes(&self, work: &str) -> Result<u64> {
+        let state = self.state_of(work).await?;
+        let passes = state["passes"].as_u64();
+        passes.with_context(|| format!("no passes in {state}"))
+    }
+
+    /// What the actor of a work shows of itself.
+    async fn state_of(&self, work: &str) -> Result<Value> {
         let muster = self.muster.as_ref().context("the agent does not run")?;
         let (code, actors) = muster.get("/debug/actors").await?;
         ensure!(code == 200, "{actors}");
@@ -326,8 +344,7 @@ impl Agent {
         let Some(actor) = actor.next() else {
             bail!("no actor of work {work}: {actors}")
         };
-        let passes = actor["state"]["passes"].as_u64();
-        passes.with_context(|| format!("no passes in {actor}"))
+        Ok(actor["state"].clone())
     }
 
     /// Waits until the agent has looked at a work `count` times more, each time from beginning

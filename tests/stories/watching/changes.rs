@@ -103,6 +103,7 @@ async fn c045_a_deleted_object_is_told_and_made_anew(world: World) -> Result<()>
 
     let before = live.get().await?;
     let mut eye = Eye::on(&agent, "work").await?;
+    agent.is_at_rest("work").await?;
     live.delete().await?;
     let gone = eye
         .sees(|work| shows(work, "Available", "F").is_ok())
