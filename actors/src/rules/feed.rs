@@ -3,7 +3,7 @@
 //! A [`Feed`] listens to one area for all sinks that want something of it. An object is decoded and
 //! stripped of what servers set once, whatever the number of sinks, and only if a rule wants it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,21 +11,18 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::Client;
-use kube::api::{Api, ListParams};
-use kube::core::ApiResource;
+use kube::api::ListParams;
 use muster_core::manifest::Gvk;
-use muster_core::rule_events::{ObjectKey, State};
-use muster_core::watch_rules::{
-    CompiledRule, ItemSelector, Operation, Operations, Ordered, content_hash, sanitize,
-};
+use muster_core::rule_events::{ObjectKey, Operation, State};
+use muster_core::watch_rules::{Audience, Ordered, content_hash, sanitize};
 use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use super::event_queue::Look;
-use super::outlet::{Doubt, Interest, Outlet, Shown};
-use crate::watch::{Area, AreaListener, Listed, WatchedObject, api_version};
+use super::outlet::{Doubt, Outlet, Shown};
+use crate::watch::{Area, AreaListener, Listed, WatchedObject, api_of, api_version};
 
 /// Objects in one answer of a list.
 const PAGE: u32 = 500;
@@ -34,54 +31,11 @@ const EASE: Duration = Duration::from_millis(50);
 /// Pause before an area that could not be listed is listed again.
 const LIST_AGAIN: Duration = Duration::from_secs(5);
 
-/// The items of a rule that mean an area.
-pub(super) type Wanting = (Arc<CompiledRule>, BTreeSet<usize>);
-
 /// One sink, and the rules because of which it wants something of an area.
 #[derive(Debug, Clone)]
 pub(super) struct Route {
     pub(super) outlet: Arc<Outlet>,
-    pub(super) rules: Vec<Wanting>,
-}
-
-impl Route {
-    /// What any of its rules wants.
-    fn interest(&self) -> Interest {
-        self.interest_of(|_| true).unwrap_or_else(|| Interest {
-            rules: Arc::from([]),
-            operations: Operations::NONE,
-        })
-    }
-
-    /// What its rules want of this object; `None` if none does.
-    fn interest_in(&self, namespace: &str, labels: &BTreeMap<String, String>) -> Option<Interest> {
-        let namespace = (!namespace.is_empty()).then_some(namespace);
-        self.interest_of(|item| item.takes_object(namespace, labels))
-    }
-
-    fn interest_of(&self, takes: impl Fn(&ItemSelector) -> bool) -> Option<Interest> {
-        let mut names = Vec::new();
-        let mut operations = Operations::NONE;
-        for (rule, items) in &self.rules {
-            let mut wants = false;
-            let items = items.iter().filter_map(|item| rule.items.get(*item));
-            for item in items.filter(|item| takes(item)) {
-                wants = true;
-                for operation in Operation::ALL {
-                    if item.operations.contains(operation) {
-                        operations.insert(operation);
-                    }
-                }
-            }
-            if wants {
-                names.push(Arc::from(rule.name.to_string()));
-            }
-        }
-        (!names.is_empty()).then(|| Interest {
-            rules: names.into(),
-            operations,
-        })
-    }
+    pub(super) audience: Audience,
 }
 
 /// Everything in one area, for the sinks that want it. See the module.
@@ -159,11 +113,12 @@ impl Feed {
         let (namespace, version) = (object.namespace(), object.version());
         let mut prepared: Option<(Arc<str>, [u8; 32])> = None;
         for route in routes {
-            let interest = route.interest_in(namespace, &labels);
+            let (outlet, audience) = (&route.outlet, &route.audience);
+            let of_namespace = (!namespace.is_empty()).then_some(namespace);
+            let interest = audience.of(of_namespace, &labels);
             let Some(interest) = interest.filter(|_| !going) else {
-                let interest = route.interest();
-                let outlet = &route.outlet;
-                outlet.unwanted(&self.area, key.clone(), &self.kind, version, &interest);
+                let wanted = audience.all();
+                outlet.unwanted(&self.area, key.clone(), &self.kind, version, wanted);
                 continue;
             };
             let (text, hash) = prepared.get_or_insert_with(|| {
@@ -182,10 +137,11 @@ impl Feed {
                     uid: Arc::clone(&uid),
                     version,
                     hash: *hash,
+                    on_delete: Arc::clone(interest.of(Operation::Delete)),
                 },
                 object: Arc::clone(text),
             };
-            route.outlet.wanted(&self.area, shown, &interest);
+            outlet.wanted(&self.area, shown, &interest);
         }
     }
 }
@@ -211,21 +167,15 @@ impl AreaListener for Feed {
     fn gone(&self, last: &Arc<WatchedObject>) {
         let key = self.key(last);
         for route in self.routes().iter() {
-            let (outlet, interest) = (&route.outlet, route.interest());
-            outlet.unwanted(
-                &self.area,
-                key.clone(),
-                &self.kind,
-                last.version(),
-                &interest,
-            );
+            let (outlet, wanted) = (&route.outlet, route.audience.all());
+            outlet.unwanted(&self.area, key.clone(), &self.kind, last.version(), wanted);
         }
     }
 
     fn listed(&self, watch: u64, listed: &Listed) {
         for route in self.routes().iter() {
-            let (outlet, interest) = (&route.outlet, route.interest());
-            outlet.listed(&self.area, watch, listed, &self.kind, &interest);
+            let (outlet, wanted) = (&route.outlet, route.audience.all());
+            outlet.listed(&self.area, watch, listed, &self.kind, wanted);
         }
     }
 
@@ -279,35 +229,23 @@ impl Feeds {
         let route = feed.route_to(outlet)?;
         Some((feed, route))
     }
-
-    fn api(&self, area: &Area, namespace: Option<&str>) -> Api<WatchedObject> {
-        let resource = &area.resource;
-        let resource = ApiResource {
-            group: resource.group().to_owned(),
-            version: resource.version().to_owned(),
-            api_version: api_version(resource),
-            kind: String::new(),
-            plural: resource.resource().to_owned(),
-        };
-        let client = self.client.0.clone();
-        match namespace.filter(|namespace| !namespace.is_empty()) {
-            Some(namespace) => Api::namespaced_with(client, namespace, &resource),
-            None => Api::all_with(client, &resource),
-        }
-    }
 }
 
 impl Look for Feeds {
     fn settle<'a>(&'a self, outlet: &'a Outlet, doubt: &'a Doubt) -> BoxFuture<'a, ()> {
         async move {
-            let api = self.api(&doubt.area, Some(&doubt.namespace));
+            let api = api_of(
+                self.client.0.clone(),
+                &doubt.area.resource,
+                Some(&doubt.namespace),
+            );
             let read = api.get_opt(&doubt.name).await;
             let Some((feed, route)) = self.of(&doubt.area, outlet) else {
                 return; // nobody wants to know any more
             };
             match read {
                 Ok(Some(object)) => feed.show(&[route], &object),
-                Ok(None) => outlet.absent(doubt, &feed.kind, &route.interest()),
+                Ok(None) => outlet.absent(doubt, &feed.kind, route.audience.all()),
                 Err(error) => {
                     debug!(area = %doubt.area, %error, "an object in doubt was not read");
                     outlet.is_behind(doubt.area.clone());
@@ -319,7 +257,11 @@ impl Look for Feeds {
 
     fn list<'a>(&'a self, outlet: &'a Outlet, area: &'a Area) -> BoxFuture<'a, ()> {
         async move {
-            let api = self.api(area, area.namespace.as_deref());
+            let api = api_of(
+                self.client.0.clone(),
+                &area.resource,
+                area.namespace.as_deref(),
+            );
             let list = self.lists.fetch_add(1, Ordering::Relaxed);
             outlet.listing(area, list);
             let mut listed = Listed::default();
@@ -350,7 +292,7 @@ impl Look for Feeds {
                 }
             }
             if let Some((feed, route)) = self.of(area, outlet) {
-                outlet.listed(area, list, &listed, &feed.kind, &route.interest());
+                outlet.listed(area, list, &listed, &feed.kind, route.audience.all());
             }
         }
         .boxed()

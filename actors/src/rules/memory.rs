@@ -8,17 +8,20 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use muster_core::rule_events::ObjectKey;
+use muster_core::rule_events::{ObjectKey, State};
 use muster_core::watch_plan::Resource;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::outlet::Record;
 
-/// Object, as [`text_of`] names it, to its hash and uid.
-const TOLD: TableDefinition<'_, &str, (&[u8; 32], &str)> = TableDefinition::new("told");
+/// Hash, uid and the rules that want to hear when it is gone.
+type Had = (&'static [u8; 32], &'static str, Vec<&'static str>);
 
-/// What a sink was told of objects: uid and hash.
-pub(super) type Told = HashMap<ObjectKey, (Arc<str>, [u8; 32])>;
+/// Object, as [`text_of`] names it, to what the sink has of it.
+const TOLD: TableDefinition<'_, &str, Had> = TableDefinition::new("objects");
+
+/// What a sink was told of objects. Their versions are of another life, and 0.
+pub(super) type Told = HashMap<ObjectKey, State>;
 
 /// The file of one sink of one cluster.
 #[derive(Debug)]
@@ -77,9 +80,15 @@ impl Memory {
             let mut all = HashMap::new();
             for entry in table.iter()? {
                 let (key, value) = entry?;
-                let (hash, uid) = value.value();
+                let (hash, uid, rules) = value.value();
                 if let Ok(key) = key_of(key.value()) {
-                    all.insert(key, (Arc::from(uid), *hash));
+                    let state = State {
+                        uid: uid.into(),
+                        version: 0,
+                        hash: *hash,
+                        on_delete: rules.into_iter().map(Arc::from).collect(),
+                    };
+                    all.insert(key, state);
                 }
             }
             Ok(all)
@@ -97,7 +106,11 @@ impl Memory {
                     // Texts always have a form in JSON.
                     let Ok(key) = text_of(key) else { continue };
                     match has {
-                        Some((uid, hash)) => drop(table.insert(key.as_str(), (hash, &**uid))?),
+                        Some(state) => {
+                            let rules = state.on_delete.iter().map(|rule| &**rule).collect();
+                            let had = (&state.hash, &*state.uid, rules);
+                            drop(table.insert(key.as_str(), had)?);
+                        }
                         None => drop(table.remove(key.as_str())?),
                     }
                 }
@@ -131,7 +144,15 @@ mod tests {
             key("", "", "a/b"),
             key("x.example", "a\"", "b"),
         ];
-        let has = |n: u8| Some((Arc::from(format!("u{n}")), [n; 32]));
+        let has = |n: u8| {
+            let rules = (0..n).map(|rule| Arc::from(format!("ns/{rule}")));
+            Some(State {
+                uid: format!("u{n}").into(),
+                version: 0,
+                hash: [n; 32],
+                on_delete: rules.collect(),
+            })
+        };
         let memory = Memory::open(&path).unwrap();
         assert!(memory.load().unwrap().is_empty());
         let records: Vec<Record> = (0..)

@@ -14,21 +14,26 @@
 //! |---|---|
 //! | `rule_store` | actor: the rules, compiled |
 //! | `signal` | that they have changed, and what they are |
-//! | `rule_supervisor` | actor: which areas are listened to, and for whom |
+//! | `rule_supervisor` | actor: when the watches follow the rules |
 //! | `discovery` | what the API server serves |
+//! | `listeners` | the areas that are listened to, and the sinks of each |
+//! | `destinations` | the sinks, each with its outlet and queue |
 //! | `feed` | from what watches show to what sinks are told |
 //! | `outlet` | what a sink has, and what waits for it |
 //! | `memory` | what a sink has been told, over restarts |
 //! | `event_queue` | actor: gives a sink what waits |
 //! | `status` | what a rule's status says; pure |
+//! | `statuses` | which of them have to be written, and that |
 //! | `metrics` | what operators see |
 //!
 //! What matches a rule, which areas are wanted, what is stripped off an object and what a sink has to
 //! hear is decided in `muster_core::watch_rules` and `muster_core::rule_events`.
 
+mod destinations;
 mod discovery;
 mod event_queue;
 mod feed;
+mod listeners;
 mod memory;
 mod metrics;
 mod outlet;
@@ -36,6 +41,7 @@ mod rule_store;
 mod rule_supervisor;
 mod signal;
 mod status;
+mod statuses;
 #[cfg(test)]
 mod tests;
 

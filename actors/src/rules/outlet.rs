@@ -8,20 +8,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use muster_core::rule_events::{Event, Mirror, ObjectKey, Pending, Room, State, Verdict};
-use muster_core::watch_rules::{Operation, Operations};
+use muster_core::rule_events::{
+    Event, Mirror, ObjectKey, Operation, Pending, Room, RuleNames, State, Verdict,
+};
+use muster_core::watch_rules::Interest;
 use tokio::sync::Notify;
 
 use super::memory::Told;
 use super::metrics;
 use crate::watch::{Area, Listed};
-
-/// Who wants to hear of an object, and what.
-#[derive(Debug, Clone)]
-pub(super) struct Interest {
-    pub(super) rules: Arc<[Arc<str>]>,
-    pub(super) operations: Operations,
-}
 
 /// An object as the sink would have it.
 #[derive(Debug)]
@@ -46,15 +41,20 @@ pub(super) struct Doubt {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) key: ObjectKey,
-    /// Its uid and hash; `None` if it is gone, or not wanted any more.
-    pub(super) has: Option<(Arc<str>, [u8; 32])>,
+    /// Its state, of which the version is not kept; `None` if it is gone, or not wanted any more.
+    pub(super) has: Option<State>,
 }
 
 impl Record {
     pub(super) fn of(event: &Event) -> Self {
         Self {
             key: event.key.clone(),
-            has: event.hash.map(|hash| (Arc::clone(&event.uid), hash)),
+            has: event.hash.map(|hash| State {
+                uid: Arc::clone(&event.uid),
+                version: 0,
+                hash,
+                on_delete: Arc::clone(&event.on_delete),
+            }),
         }
     }
 }
@@ -149,14 +149,17 @@ impl Outlet {
         // What the sink has by areas that this one takes the place of, or is a part of.
         for (other, known) in &state.mirrors {
             let told = known.told().filter(|_| other.resource == area.resource);
-            for (namespace, name, uid, hash) in told.filter(|(namespace, ..)| inside(namespace)) {
-                let (namespace, name) = (Arc::clone(namespace), Arc::clone(name));
-                mirror.restore(namespace, name, Arc::clone(uid), *hash);
+            for (namespace, name, state) in told.filter(|(namespace, ..)| inside(namespace)) {
+                let state = State {
+                    version: 0,
+                    ..state.clone()
+                };
+                mirror.restore(Arc::clone(namespace), Arc::clone(name), state);
             }
         }
         let wanted = |key: &ObjectKey| key.resource == area.resource && inside(&key.namespace);
-        for (key, (uid, hash)) in state.remembered.extract_if(|key, _| wanted(key)) {
-            mirror.restore(key.namespace, key.name, uid, hash);
+        for (key, had) in state.remembered.extract_if(|key, _| wanted(key)) {
+            mirror.restore(key.namespace, key.name, had);
         }
         state.mirrors.insert(area.clone(), mirror);
     }
@@ -195,7 +198,7 @@ impl Outlet {
         }
     }
 
-    /// An object that rules want has this state.
+    /// An object has this state, in which these rules want it.
     pub(super) fn wanted(&self, area: &Area, shown: Shown, interest: &Interest) {
         let mut state = self.lock();
         let state = &mut *state;
@@ -209,24 +212,30 @@ impl Outlet {
             object,
         } = shown;
         let room = state.pending.has_room(&key, object.len());
-        let (uid, version, hash) = (Arc::clone(&seen.uid), seen.version, seen.hash);
-        match mirror.wanted(&key.namespace, &key.name, seen, room) {
+        match mirror.wanted(&key.namespace, &key.name, seen.clone(), room) {
             Verdict::Tell(operation) => {
                 let event = Event {
                     sequence: 0,
                     key,
                     kind,
                     operation,
-                    uid,
-                    version,
-                    hash: Some(hash),
+                    uid: seen.uid,
+                    version: seen.version,
+                    hash: Some(seen.hash),
                     object: Some(object),
-                    rules: Arc::clone(&interest.rules),
+                    rules: Arc::clone(interest.of(operation)),
+                    on_delete: seen.on_delete,
                     seen: Timestamp::now(),
                 };
-                self.push(state, event, interest.operations);
+                self.push(state, event);
             }
             Verdict::Known => metrics::event(&self.sink, None, "known"),
+            Verdict::OtherRules => {
+                metrics::event(&self.sink, None, "known");
+                let has = Some(seen);
+                state.records.push(Record { key, has });
+                self.work.notify_one();
+            }
             Verdict::Missed => {
                 metrics::event(&self.sink, None, "missed");
                 state.behind.insert(area.clone());
@@ -235,34 +244,34 @@ impl Outlet {
         }
     }
 
-    /// An object has gone in this version, or no rule wants it any more.
+    /// An object has gone in this version, or no rule wants it any more. `wanted` is what rules want
+    /// of the area now: one that has gone hears of nothing, and the sink keeps what it has by it.
     pub(super) fn unwanted(
         &self,
         area: &Area,
         key: ObjectKey,
         kind: &Arc<str>,
         version: u64,
-        interest: &Interest,
+        wanted: &Interest,
     ) {
         let mut state = self.lock();
         let state = &mut *state;
         let Some(mirror) = state.mirrors.get_mut(area) else {
             return;
         };
-        if let Verdict::Tell(operation) = mirror.unwanted(&key.namespace, &key.name, version) {
-            let event = gone(key, kind, version, operation, interest);
-            self.push(state, event, interest.operations);
+        if let Some(rules) = mirror.unwanted(&key.namespace, &key.name, version) {
+            self.push(state, gone(key, kind, version, &rules, wanted));
         }
     }
 
-    /// A watch has listed all of an area.
+    /// A watch has listed all of an area; `wanted` is as in [`Outlet::unwanted`].
     pub(super) fn listed(
         &self,
         area: &Area,
         watch: u64,
         listed: &Listed,
         kind: &Arc<str>,
-        interest: &Interest,
+        wanted: &Interest,
     ) {
         let mut state = self.lock();
         let state = &mut *state;
@@ -271,14 +280,13 @@ impl Outlet {
         };
         let absent = mirror.listed(watch, |namespace, name| listed.holds(namespace, name));
         let asked = mirror.count();
-        for (namespace, name) in absent.gone {
+        for it in absent.gone {
             let key = ObjectKey {
                 resource: area.resource.clone(),
-                namespace,
-                name,
+                namespace: it.namespace,
+                name: it.name,
             };
-            let event = gone(key, kind, 0, Operation::Delete, interest);
-            self.push(state, event, interest.operations);
+            self.push(state, gone(key, kind, 0, &it.on_delete, wanted));
         }
         if !absent.doubtful.is_empty() {
             let doubts = absent.doubtful.into_iter().map(|(namespace, name)| Doubt {
@@ -292,27 +300,26 @@ impl Outlet {
         }
     }
 
-    /// Somebody has read an object that was in doubt, and it was not there.
-    pub(super) fn absent(&self, doubt: &Doubt, kind: &Arc<str>, interest: &Interest) {
+    /// Somebody has read an object that was in doubt, and it was not there; `wanted` is as in
+    /// [`Outlet::unwanted`].
+    pub(super) fn absent(&self, doubt: &Doubt, kind: &Arc<str>, wanted: &Interest) {
         let mut state = self.lock();
         let state = &mut *state;
         let Some(mirror) = state.mirrors.get_mut(&doubt.area) else {
             return;
         };
-        let verdict = mirror.absent(&doubt.namespace, &doubt.name, doubt.asked);
-        if let Verdict::Tell(operation) = verdict {
+        if let Some(rules) = mirror.absent(&doubt.namespace, &doubt.name, doubt.asked) {
             let key = ObjectKey {
                 resource: doubt.area.resource.clone(),
                 namespace: Arc::clone(&doubt.namespace),
                 name: Arc::clone(&doubt.name),
             };
-            let event = gone(key, kind, 0, operation, interest);
-            self.push(state, event, interest.operations);
+            self.push(state, gone(key, kind, 0, &rules, wanted));
         }
     }
 
-    fn push(&self, state: &mut OutletState, event: Event, operations: Operations) {
-        if !operations.contains(event.operation) {
+    fn push(&self, state: &mut OutletState, event: Event) {
+        if event.rules.is_empty() {
             metrics::event(&self.sink, Some(event.operation), "filtered");
             state.records.push(Record::of(&event));
             self.work.notify_one();
@@ -423,23 +430,32 @@ impl Outlet {
     }
 }
 
+/// The end of an object, for those of these rules that still want to hear of it.
 fn gone(
     key: ObjectKey,
     kind: &Arc<str>,
     version: u64,
-    operation: Operation,
-    interest: &Interest,
+    rules: &RuleNames,
+    wanted: &Interest,
 ) -> Event {
+    let now = wanted.of(Operation::Delete);
+    let rules = if rules == now {
+        Arc::clone(now)
+    } else {
+        let still = rules.iter().filter(|rule| now.contains(rule));
+        still.cloned().collect()
+    };
     Event {
         sequence: 0,
         key,
         kind: Arc::clone(kind),
-        operation,
+        operation: Operation::Delete,
         uid: Arc::default(),
         version,
         hash: None,
         object: None,
-        rules: Arc::clone(&interest.rules),
+        rules,
+        on_delete: Arc::default(),
         seen: Timestamp::now(),
     }
 }

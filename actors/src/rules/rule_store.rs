@@ -14,7 +14,7 @@ use actix::{
 use futures::StreamExt;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
-use muster_api::rules::{ClusterWatchRule, WatchRule};
+use muster_api::rules::{ClusterWatchRule, WatchRule, WatchRuleStatus};
 use muster_core::watch_rules::{
     CompiledRule, RuleError, RuleKind, RuleName, RuleStoreState, compile_cluster_watch_rule,
     compile_watch_rule,
@@ -183,38 +183,22 @@ impl RuleStore {
     }
 }
 
-fn read_namespaced(rule: &WatchRule) -> Read {
-    let name = RuleName {
-        namespace: Some(rule.namespace().unwrap_or_default().into()),
-        name: rule.name_any().into(),
-    };
-    let compiled = compile_watch_rule(rule);
-    let seen = SeenRule {
-        generation: rule.metadata.generation.unwrap_or_default(),
-        status: rule.status.clone().unwrap_or_default(),
-        error: None,
-    };
+/// A rule as its watch shows it.
+fn read<K: ResourceExt>(
+    rule: &K,
+    status: Option<&WatchRuleStatus>,
+    compiled: Result<CompiledRule, RuleError>,
+) -> Read {
     Read {
-        name,
-        seen,
-        compiled,
-    }
-}
-
-fn read_cluster(rule: &ClusterWatchRule) -> Read {
-    let name = RuleName {
-        namespace: None,
-        name: rule.name_any().into(),
-    };
-    let compiled = compile_cluster_watch_rule(rule);
-    let seen = SeenRule {
-        generation: rule.metadata.generation.unwrap_or_default(),
-        status: rule.status.clone().unwrap_or_default(),
-        error: None,
-    };
-    Read {
-        name,
-        seen,
+        name: RuleName {
+            namespace: rule.namespace().map(Into::into),
+            name: rule.name_any().into(),
+        },
+        seen: SeenRule {
+            generation: rule.meta().generation.unwrap_or_default(),
+            status: status.cloned().unwrap_or_default(),
+            error: None,
+        },
         compiled,
     }
 }
@@ -230,14 +214,20 @@ impl Actor for RuleStore {
             Api::<WatchRule>::all(self.client.clone()),
             config(),
             stream("watch rules"),
-            |rule| read_namespaced(&rule),
+            |rule| read(&rule, rule.status.as_ref(), compile_watch_rule(&rule)),
         );
         let cluster = watch(
             &self.io,
             Api::<ClusterWatchRule>::all(self.client.clone()),
             config(),
             stream("cluster watch rules"),
-            |rule| read_cluster(&rule),
+            |rule| {
+                read(
+                    &rule,
+                    rule.status.as_ref(),
+                    compile_cluster_watch_rule(&rule),
+                )
+            },
         );
         self.streams = vec![
             ctx.add_stream(namespaced.map(|seen| Heard(RuleKind::WatchRule, seen))),

@@ -234,10 +234,10 @@ fn encrypted(command: &[String], yaml: &[u8]) -> Result<Vec<u8>, SinkError> {
 mod tests {
     use std::path::Path;
 
-    use jiff::Timestamp;
     use muster_core::rule_events::ObjectKey;
     use muster_core::watch_plan::Resource;
 
+    use super::super::body;
     use super::*;
 
     /// Runs git in a folder, which is there wherever this is built.
@@ -300,21 +300,15 @@ mod tests {
     }
 
     fn event(operation: Operation, resource: (&str, &str), name: &str, object: &str) -> Event {
+        let object = (operation != Operation::Delete).then_some(object);
         Event {
-            sequence: 1,
             key: ObjectKey {
                 resource: Resource::new(resource.0, "v1", resource.1),
                 namespace: "ns1".into(),
                 name: name.into(),
             },
             kind: "Kind".into(),
-            operation,
-            uid: "u".into(),
-            version: 1,
-            hash: None,
-            object: (operation != Operation::Delete).then(|| object.into()),
-            rules: Arc::from([]),
-            seen: Timestamp::UNIX_EPOCH,
+            ..body::tests::event(operation, object)
         }
     }
 

@@ -17,8 +17,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use muster_core::rule_events::Event;
 use serde::Serialize;
-use serde_json::value::RawValue;
 
+use super::body::Body;
 use super::{Sink, SinkError};
 use crate::rules::SinkMaker;
 
@@ -106,46 +106,20 @@ impl Sink for LogSink {
 }
 
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 struct Line<'a> {
     time: String,
     sequence: u64,
     cluster: &'a str,
-    operation: &'static str,
-    api_version: String,
-    kind: &'a str,
-    resource: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    namespace: &'a str,
-    name: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    uid: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resource_version: Option<String>,
-    rules: &'a [Arc<str>],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    object: Option<&'a RawValue>,
+    #[serde(flatten)]
+    body: Body<'a>,
 }
 
 fn line(cluster: &str, event: &Event) -> serde_json::Result<String> {
-    let object: Option<&RawValue> = match &event.object {
-        Some(object) => Some(serde_json::from_str(object)?),
-        None => None,
-    };
     let line = Line {
         time: event.seen.to_string(),
         sequence: event.sequence,
         cluster,
-        operation: event.operation.as_str(),
-        api_version: crate::watch::api_version(&event.key.resource),
-        kind: &event.kind,
-        resource: event.key.resource.resource(),
-        namespace: &event.key.namespace,
-        name: &event.key.name,
-        uid: &event.uid,
-        resource_version: (event.version > 0).then(|| event.version.to_string()),
-        rules: &event.rules,
-        object,
+        body: Body::of(event)?,
     };
     let mut line = serde_json::to_string(&line)?;
     line.push('\n');
@@ -235,29 +209,16 @@ fn rotate(path: &Path, keep: u32) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-    use muster_core::rule_events::{ObjectKey, Operation};
-    use muster_core::watch_plan::Resource;
+    use muster_core::rule_events::Operation;
     use serde_json::{Value, json};
 
+    use super::super::body;
     use super::*;
 
     fn event(sequence: u64, operation: Operation, object: Option<&str>) -> Event {
         Event {
             sequence,
-            key: ObjectKey {
-                resource: Resource::new("apps", "v1", "deployments"),
-                namespace: "ns1".into(),
-                name: "web".into(),
-            },
-            kind: "Deployment".into(),
-            operation,
-            uid: "u-1".into(),
-            version: 41,
-            hash: None,
-            object: object.map(Into::into),
-            rules: Arc::from(["ns1/all".into()]),
-            seen: Timestamp::UNIX_EPOCH,
+            ..body::tests::event(operation, object)
         }
     }
 
@@ -287,11 +248,7 @@ mod tests {
         let object = r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"}}"#;
         let events = [
             event(7, Operation::Update, Some(object)),
-            Event {
-                uid: "".into(),
-                version: 0,
-                ..event(8, Operation::Delete, None)
-            },
+            event(8, Operation::Delete, None),
         ];
         sink.deliver(&events).await.unwrap();
         let common = json!({"time": "1970-01-01T00:00:00Z", "cluster": "c1", "apiVersion": "apps/v1",
@@ -316,7 +273,7 @@ mod tests {
         let path = folder.path().join("events.log");
         let mut sink = sink(&path, 600, 2);
         for sequence in 1..=8 {
-            let event = event(sequence, Operation::Delete, None);
+            let event = event(sequence, Operation::Update, None);
             sink.deliver(&[event]).await.unwrap();
         }
         let sequences = |path: &Path| -> Vec<u64> {

@@ -5,6 +5,7 @@
 //! sequence tells. What a sink does beside that is its own; it is never called twice at a time, and
 //! never on an arbiter.
 
+mod body;
 mod git;
 mod log;
 mod mqtt;

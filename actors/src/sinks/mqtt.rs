@@ -19,13 +19,11 @@ use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use muster_cloudevents::bus::{Bus, Connection, Publisher, Session};
 use muster_cloudevents::{Message, Outgoing};
 use muster_core::rule_events::{Event, Operation};
-use serde::Serialize;
-use serde_json::value::RawValue;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::body::Body;
 use super::{Sink, SinkError};
 use crate::rules::SinkMaker;
-use crate::watch::api_version;
 
 /// Messages under way at a time: a round trip to the broker is shared by so many.
 const IN_FLIGHT: usize = 64;
@@ -143,7 +141,7 @@ impl MqttSink {
         // Sorts as text, as the extension asks.
         .with("sequence", format!("{:020}", event.sequence))
         .with("clustername", &*self.cluster)
-        .with_json(data(event)?);
+        .with_json(serde_json::to_vec(&Body::of(event)?)?);
         if event.version > 0 {
             cloud_event = cloud_event
                 .with("resourceid", &*event.uid)
@@ -175,65 +173,19 @@ impl Sink for MqttSink {
     }
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Data<'a> {
-    operation: &'static str,
-    api_version: String,
-    kind: &'a str,
-    resource: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    namespace: &'a str,
-    name: &'a str,
-    rules: &'a [Arc<str>],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    object: Option<&'a RawValue>,
-}
-
-fn data(event: &Event) -> serde_json::Result<Vec<u8>> {
-    let object: Option<&RawValue> = match &event.object {
-        Some(object) => Some(serde_json::from_str(object)?),
-        None => None,
-    };
-    serde_json::to_vec(&Data {
-        operation: event.operation.as_str(),
-        api_version: api_version(&event.key.resource),
-        kind: &event.kind,
-        resource: event.key.resource.resource(),
-        namespace: &event.key.namespace,
-        name: &event.key.name,
-        rules: &event.rules,
-        object,
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
     use muster_cloudevents::bus::{BusEvent, Loopback};
-    use muster_core::rule_events::ObjectKey;
-    use muster_core::watch_plan::Resource;
     use serde_json::{Value, json};
 
+    use super::super::body;
     use super::*;
 
     fn event(sequence: u64, operation: Operation) -> Event {
-        let gone = operation == Operation::Delete;
+        let object = (operation != Operation::Delete).then_some(r#"{"a":1}"#);
         Event {
             sequence,
-            key: ObjectKey {
-                resource: Resource::new("apps", "v1", "deployments"),
-                namespace: "ns1".into(),
-                name: "web".into(),
-            },
-            kind: "Deployment".into(),
-            operation,
-            uid: if gone { "" } else { "u-1" }.into(),
-            version: if gone { 0 } else { 41 },
-            hash: None,
-            object: (!gone).then(|| r#"{"a":1}"#.into()),
-            rules: Arc::from(["ns1/all".into()]),
-            seen: Timestamp::UNIX_EPOCH,
+            ..body::tests::event(operation, object)
         }
     }
 
@@ -285,7 +237,10 @@ mod tests {
             all
         };
         let object = json!({"a": 1});
-        let expected = with(json!({"operation": "UPDATE", "object": object}));
+        let expected = with(
+            json!({"operation": "UPDATE", "object": object, "uid": "u-1",
+            "resourceVersion": "41"}),
+        );
         assert_eq!(data(update), expected);
         assert_eq!(data(&heard[1]), with(json!({"operation": "DELETE"})));
         assert_eq!(heard[1].get("resourceid"), None);

@@ -239,11 +239,6 @@ impl AreaSubscription {
         }
     }
 
-    /// What it is to.
-    pub const fn area(&self) -> &Area {
-        &self.area
-    }
-
     /// How the listener hears of the area at present.
     pub fn coverage(&self) -> Coverage {
         self.watches.coverage_of(&self.area)

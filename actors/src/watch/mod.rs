@@ -33,4 +33,5 @@ pub use table::{Coverage, Listed, ObjectPath, Subscriber, Subscription, Unwatche
 pub use watch_supervisor::{
     ChangeLimits, RestartAreas, RestartWatches, WatchSupervisor, WatchSupervisorState,
 };
+pub(crate) use watched_resource::api_of;
 pub use watched_resource::{WatchNews, WatchedResource, WatchedResourceState, api_version};

@@ -204,22 +204,28 @@ impl WatchedResource {
 
 /// The request of a watch.
 fn request(client: Client, key: &WatchKey) -> (Api<WatchedObject>, watcher::Config) {
-    let resource = api_resource(&key.resource);
     let config = watcher::Config::default();
-    let of_namespace = |namespace: &str| {
-        if namespace.is_empty() {
-            Api::all_with(client.clone(), &resource)
-        } else {
-            Api::namespaced_with(client.clone(), namespace, &resource)
-        }
-    };
+    let of = |namespace: Option<&str>| api_of(client, &key.resource, namespace);
     match &key.scope {
-        Scope::Cluster => (Api::all_with(client, &resource), config),
-        Scope::Namespace(namespace) => (of_namespace(namespace), config),
+        Scope::Cluster => (of(None), config),
+        Scope::Namespace(namespace) => (of(Some(namespace)), config),
         Scope::Object { namespace, name } => {
             let only = format!("metadata.name={name}");
-            (of_namespace(namespace), config.fields(&only))
+            (of(Some(namespace)), config.fields(&only))
         }
+    }
+}
+
+/// Objects of a type in a namespace; none, or an empty one, is the whole cluster.
+pub(crate) fn api_of(
+    client: Client,
+    resource: &Resource,
+    namespace: Option<&str>,
+) -> Api<WatchedObject> {
+    let resource = api_resource(resource);
+    match namespace.filter(|namespace| !namespace.is_empty()) {
+        Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+        None => Api::all_with(client, &resource),
     }
 }
 

@@ -419,6 +419,37 @@ async fn a_rule_that_selects_otherwise_has_what_is_there_told() {
     ruled.end().await;
 }
 
+/// When a rule goes, the sink keeps what it has by it, even if others go on to want something of the
+/// area. Of an end hear the rules that had the object.
+#[actix::test]
+async fn what_a_sink_has_by_a_rule_that_goes_stays() {
+    let ruled = Ruled::start().await;
+    let of = |label: &str, operations: &[&str]| {
+        json!([{"resources": ["configmaps"], "operations": operations,
+            "labelSelector": {"matchLabels": {"a": label}}}])
+    };
+    for (name, label) in [("x", "1"), ("y", "2"), ("z", "3")] {
+        ruled.write("a", name, "1", json!({"a": label})).await;
+    }
+    ruled.put("first", "one", of("1", &[])).await;
+    ruled.put("second", "one", of("2", &[])).await;
+    let changes = ["CREATE", "UPDATE"];
+    ruled.put("third", "one", of("3", &changes)).await;
+    let mut told = vec!["CREATE x", "CREATE y", "CREATE z"];
+    ruled.hears("one", &told).await;
+    ruled.remove("first").await;
+    sleep(Duration::from_secs(5)).await;
+    for name in ["x", "z", "y"] {
+        ruled.delete("a", name).await;
+    }
+    // Nobody wants to hear of the end of the other two.
+    told.push("DELETE y");
+    ruled.hears("one", &told).await;
+    let rules = ruled.ears["one"].heard.lock().unwrap()[3].rules.clone();
+    assert_eq!(*rules, ["a/second".into()]);
+    ruled.end().await;
+}
+
 /// S21, S25, S55: rules of a namespace and of the cluster, for one sink, tell it once.
 #[actix::test]
 async fn a_sink_hears_of_an_object_once_whatever_rules_there_are() {

@@ -11,14 +11,14 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use muster_core::rule_events::{Event, ObjectKey, Room, State};
 use muster_core::watch_plan::Resource;
-use muster_core::watch_rules::{Operation, Operations};
+use muster_core::watch_rules::{Interest, Operation, Operations};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::event_queue::{EventQueue, Look};
 use super::memory::Memory;
-use super::outlet::{Doubt, Interest, Outlet, Shown};
+use super::outlet::{Doubt, Outlet, Shown};
 use crate::sinks::{Sink, SinkError};
 use crate::supervision::{Io, Registry, Snapshot, stop};
 use crate::watch::{Area, Listed};
@@ -113,10 +113,11 @@ fn key(name: &str) -> ObjectKey {
 }
 
 fn interest() -> Interest {
-    Interest {
-        rules: Arc::from(["ns/rule".into()]),
-        operations: Operations::ALL,
-    }
+    interest_of("ns/rule", Operations::ALL)
+}
+
+fn interest_of(rule: &str, operations: Operations) -> Interest {
+    Interest::new([(&rule.into(), operations)])
 }
 
 fn show(outlet: &Outlet, name: &str, version: u64, content: u8) {
@@ -131,6 +132,7 @@ fn show_to(outlet: &Outlet, name: &str, version: u64, content: u8, interest: &In
             uid: "u".into(),
             version,
             hash: [content; 32],
+            on_delete: Arc::clone(interest.of(Operation::Delete)),
         },
         object: format!("{{\"data\":{content}}}").into(),
     };
@@ -228,16 +230,47 @@ async fn operations_that_no_rule_wants_are_not_told() {
     let world = World::start(Room::default(), Ear::new());
     let mut operations = Operations::NONE;
     operations.insert(Operation::Delete);
-    let only_deletions = Interest {
-        operations,
-        ..interest()
-    };
+    let only_deletions = interest_of("ns/rule", operations);
     show_to(&world.outlet, "a", 1, 1, &only_deletions);
     show_to(&world.outlet, "a", 2, 2, &only_deletions);
     world
         .outlet
         .unwanted(&area(), key("a"), &"ConfigMap".into(), 3, &only_deletions);
     world.hears(&["DELETE a"]).await;
+    world.end().await;
+}
+
+/// Of an end hear the rules that had the object, and no rule that never did; and not one that has gone
+/// meanwhile, by which the sink keeps what it has.
+#[actix::test]
+async fn who_has_had_an_object_hears_of_its_end() {
+    let world = World::start(Room::default(), Ear::new());
+    let mut changes = Operations::NONE;
+    for operation in [Operation::Create, Operation::Update] {
+        changes.insert(operation);
+    }
+    let [one, two, rule]: [Arc<str>; 3] = ["ns/one", "ns/two", "ns/rule"].map(Into::into);
+    let all = Interest::new([
+        (&one, changes),
+        (&two, Operations::ALL),
+        (&rule, Operations::ALL),
+    ]);
+    let of = |rule: &Arc<str>, operations| Interest::new([(rule, operations)]);
+    let of_gone_rule = interest_of("ns/gone", Operations::ALL);
+    show_to(&world.outlet, "a", 1, 1, &of(&one, changes));
+    show_to(&world.outlet, "b", 2, 1, &of(&two, Operations::ALL));
+    show_to(&world.outlet, "c", 3, 1, &of_gone_rule);
+    for name in ["a", "b", "c"] {
+        let kind = "ConfigMap".into();
+        world.outlet.unwanted(&area(), key(name), &kind, 9, &all);
+    }
+    world
+        .hears(&["CREATE a", "CREATE b", "CREATE c", "DELETE b"])
+        .await;
+    let rules = world.ear.heard.lock().unwrap()[3].rules.clone();
+    assert_eq!(*rules, [two]);
+    assert_eq!(world.outlet.sizes(), (0, 0));
+    assert_eq!(world.outlet.count_of("ns/one").0, 1);
     world.end().await;
 }
 

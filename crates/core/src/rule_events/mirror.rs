@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::Operation;
+use super::{Operation, RuleNames};
 
 /// Lists under way that are remembered. There are two while one watch takes the place of another;
 /// more have been given up without a word.
@@ -21,6 +21,16 @@ pub struct State {
     pub version: u64,
     /// Hash of what the sink would get.
     pub hash: [u8; 32],
+    /// The rules that want to hear when it is gone. Kept with it, since what goes often says no more
+    /// what it was like.
+    pub on_delete: RuleNames,
+}
+
+impl State {
+    /// Whether the sink need not hear of this one after the other.
+    fn is_like(&self, other: &Self) -> bool {
+        self.uid == other.uid && self.hash == other.hash
+    }
 }
 
 /// What a state means for the sink.
@@ -30,6 +40,8 @@ pub enum Verdict {
     Tell(Operation),
     /// It has it, or has had it.
     Known,
+    /// It has it. Other rules than before want to hear when it is gone.
+    OtherRules,
     /// It would have to hear of it, and there is no room: the area has to be looked at again.
     Missed,
 }
@@ -38,17 +50,26 @@ pub enum Verdict {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Absent {
     /// Gone.
-    pub gone: Vec<(Arc<str>, Arc<str>)>,
+    pub gone: Vec<Gone>,
     /// Another watch has shown these since the list began, which may be from before: they have to be
     /// read.
     pub doubtful: Vec<(Arc<str>, Arc<str>)>,
 }
 
+/// An object that the sink has and that is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gone {
+    /// Its namespace; empty for an object without one.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// [`State::on_delete`] of its last state.
+    pub on_delete: RuleNames,
+}
+
 #[derive(Debug, Clone)]
 struct Known {
-    uid: Arc<str>,
-    version: u64,
-    hash: [u8; 32],
+    state: State,
     /// When it was seen last, by the mirror's own count.
     seen: u64,
 }
@@ -71,14 +92,10 @@ impl Mirror {
         Self::default()
     }
 
-    /// What the sink had in an earlier life, which the next list is compared with.
-    pub fn restore(&mut self, namespace: Arc<str>, name: Arc<str>, uid: Arc<str>, hash: [u8; 32]) {
-        let known = Known {
-            uid,
-            version: 0,
-            hash,
-            seen: 0,
-        };
+    /// What the sink had in an earlier life, which the next list is compared with. `state` has
+    /// version 0.
+    pub fn restore(&mut self, namespace: Arc<str>, name: Arc<str>, state: State) {
+        let known = Known { state, seen: 0 };
         self.known.insert((namespace, name), known);
     }
 
@@ -92,10 +109,10 @@ impl Mirror {
         self.known.is_empty()
     }
 
-    /// What the sink has: namespace, name, uid and hash.
-    pub fn told(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>, &Arc<str>, &[u8; 32])> {
+    /// What the sink has: namespace, name and state.
+    pub fn told(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>, &State)> {
         let all = self.known.iter();
-        all.map(|((namespace, name), known)| (namespace, name, &known.uid, &known.hash))
+        all.map(|((namespace, name), known)| (namespace, name, &known.state))
     }
 
     /// Whether the sink has this object.
@@ -126,22 +143,21 @@ impl Mirror {
         }
         self.count += 1;
         let count = self.count;
-        let State { uid, version, hash } = state;
-        let known = Known {
-            uid,
-            version,
-            hash,
-            seen: count,
-        };
+        let known = Known { state, seen: count };
         match self.known.get_mut(&key) {
             None if room => {
                 self.known.insert(key, known);
                 Verdict::Tell(Operation::Create)
             }
             None => Verdict::Missed,
-            Some(before) if before.uid == known.uid && before.hash == known.hash => {
+            Some(before) if before.state.is_like(&known.state) => {
+                let other_rules = before.state.on_delete != known.state.on_delete;
                 *before = known;
-                Verdict::Known
+                if other_rules {
+                    Verdict::OtherRules
+                } else {
+                    Verdict::Known
+                }
             }
             Some(before) if room => {
                 *before = known;
@@ -154,19 +170,22 @@ impl Mirror {
         }
     }
 
-    /// An object has, in this version, gone, or is such that no rule wants it.
-    pub fn unwanted(&mut self, namespace: &Arc<str>, name: &Arc<str>, version: u64) -> Verdict {
+    /// An object has, in this version, gone, or is such that no rule wants it. If the sink has it,
+    /// it has to hear of its end: gives back [`State::on_delete`].
+    pub fn unwanted(
+        &mut self,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+        version: u64,
+    ) -> Option<RuleNames> {
         let key = (Arc::clone(namespace), Arc::clone(name));
         if self.is_late(&key, version) {
-            return Verdict::Known;
+            return None;
         }
         if !self.lists.is_empty() {
             self.tombstones.insert(key.clone(), version);
         }
-        match self.known.remove(&key) {
-            Some(_) => Verdict::Tell(Operation::Delete),
-            None => Verdict::Known,
-        }
+        Some(self.known.remove(&key)?.state.on_delete)
     }
 
     /// A newer state of the object has been seen.
@@ -181,7 +200,7 @@ impl Mirror {
         let Some(known) = self.known.get_mut(key) else {
             return false;
         };
-        let late = version < known.version;
+        let late = version < known.state.version;
         if late {
             self.count += 1;
             known.seen = self.count;
@@ -199,33 +218,40 @@ impl Mirror {
             if listed(namespace, name) {
                 return true;
             }
-            let key = (Arc::clone(namespace), Arc::clone(name));
+            let (namespace, name) = (Arc::clone(namespace), Arc::clone(name));
             if known.seen > began {
-                absent.doubtful.push(key);
+                absent.doubtful.push((namespace, name));
                 return true;
             }
-            absent.gone.push(key);
+            absent.gone.push(Gone {
+                namespace,
+                name,
+                on_delete: Arc::clone(&known.state.on_delete),
+            });
             false
         });
         if self.lists.is_empty() {
             self.tombstones.clear();
         }
-        absent.gone.sort();
+        absent
+            .gone
+            .sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
         absent.doubtful.sort();
         absent
     }
 
-    /// Somebody has read an object, and it was not there. `Known` if it has been seen meanwhile,
-    /// that is after [`Mirror::count`] was `asked`.
-    pub fn absent(&mut self, namespace: &Arc<str>, name: &Arc<str>, asked: u64) -> Verdict {
+    /// Somebody has read an object, and it was not there. Gives back [`State::on_delete`], unless it
+    /// has been seen meanwhile, that is after [`Mirror::count`] was `asked`.
+    pub fn absent(
+        &mut self,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+        asked: u64,
+    ) -> Option<RuleNames> {
         let key = (Arc::clone(namespace), Arc::clone(name));
-        match self.known.get(&key) {
-            Some(known) if known.seen <= asked => {
-                self.known.remove(&key);
-                Verdict::Tell(Operation::Delete)
-            }
-            _ => Verdict::Known,
-        }
+        let unseen = self.known.get(&key)?.seen <= asked;
+        let known = unseen.then(|| self.known.remove(&key))??;
+        Some(known.state.on_delete)
     }
 
     /// How many states have been seen.

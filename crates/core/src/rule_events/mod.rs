@@ -22,11 +22,11 @@ mod pending;
 use std::fmt;
 use std::sync::Arc;
 
-pub use mirror::{Absent, Mirror, State, Verdict};
+pub use mirror::{Absent, Gone, Mirror, State, Verdict};
 pub use pending::{Event, Pending, Room};
 
 use crate::watch_plan::Resource;
-pub use crate::watch_rules::Operation;
+pub use crate::watch_rules::{Operation, RuleNames};
 
 /// Identifies an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

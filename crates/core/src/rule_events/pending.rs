@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{ObjectKey, Operation};
+use super::{ObjectKey, Operation, RuleNames};
 
 /// One event for a sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +26,10 @@ pub struct Event {
     pub hash: Option<[u8; 32]>,
     /// The object as JSON, without what servers set; `None` for a deletion.
     pub object: Option<Arc<str>>,
-    /// The rules that want it.
-    pub rules: Arc<[Arc<str>]>,
+    /// The rules that want to hear of it.
+    pub rules: RuleNames,
+    /// The rules that want to hear when the object is gone; empty for a deletion.
+    pub on_delete: RuleNames,
     /// When it was seen.
     pub seen: Timestamp,
 }
@@ -107,6 +109,7 @@ impl Pending {
         if let Some(index) = self.replaces(&event.key) {
             let before = &self.waiting[index];
             event.operation = both(before.operation, event.operation);
+            event.rules = all_of(&before.rules, event.rules);
             self.bytes -= before.bytes();
             // At the place of the one before, so that the object waits no longer.
             self.bytes += event.bytes();
@@ -178,6 +181,15 @@ impl Pending {
         let all = self.taken.iter().chain(&self.waiting);
         all.map(|event| event.seen).next()
     }
+}
+
+/// The rules of two events that become one.
+fn all_of(first: &RuleNames, second: RuleNames) -> RuleNames {
+    if first.iter().all(|rule| second.contains(rule)) {
+        return second;
+    }
+    let more = second.iter().filter(|rule| !first.contains(rule));
+    first.iter().chain(more).cloned().collect()
 }
 
 /// What has become of an object by two operations of which the sink has heard of neither.

@@ -14,7 +14,17 @@ fn state(version: u64, content: u8) -> State {
         uid: "u".into(),
         version,
         hash: [content; 32],
+        on_delete: rules(&["ns/rule"]),
     }
+}
+
+fn rules(names: &[&str]) -> RuleNames {
+    names.iter().map(|name| text(name)).collect()
+}
+
+/// As [`Mirror::unwanted`] and [`Mirror::absent`] answer.
+fn verdict(on_delete: Option<RuleNames>) -> Verdict {
+    on_delete.map_or(Verdict::Known, |_| DELETE)
 }
 
 /// A mirror of one namespace.
@@ -31,17 +41,22 @@ impl One {
     }
 
     fn loses(&mut self, name: &str, version: u64) -> Verdict {
-        self.0.unwanted(&text("ns"), &text(name), version)
+        verdict(self.0.unwanted(&text("ns"), &text(name), version))
+    }
+
+    fn is_absent(&mut self, name: &str, asked: u64) -> Verdict {
+        verdict(self.0.absent(&text("ns"), &text(name), asked))
     }
 
     /// What a complete list of these leaves out: gone, and doubtful.
     fn lists(&mut self, watch: u64, names: &[&str]) -> (Vec<String>, Vec<String>) {
         let absent = self.0.listed(watch, |_, name| names.contains(&name));
-        let names = |all: Vec<(Arc<str>, Arc<str>)>| {
-            let names = all.into_iter().map(|(_, name)| name.to_string());
-            names.collect()
-        };
-        (names(absent.gone), names(absent.doubtful))
+        let gone = absent.gone.into_iter().map(|gone| gone.name.to_string());
+        let doubtful = absent
+            .doubtful
+            .into_iter()
+            .map(|(_, name)| name.to_string());
+        (gone.collect(), doubtful.collect())
     }
 }
 
@@ -84,7 +99,7 @@ fn namespaces_are_kept_apart() {
         let told = mirror.wanted(&text(namespace), &text("x"), state(1, 1), true);
         assert_eq!(told, CREATE, "{namespace}");
     }
-    assert_eq!(mirror.unwanted(&text("a"), &text("x"), 2), DELETE);
+    assert!(mirror.unwanted(&text("a"), &text("x"), 2).is_some());
     assert!(mirror.has(&text("b"), &text("x")));
     assert_eq!(mirror.len(), 1);
 }
@@ -126,15 +141,9 @@ fn what_another_watch_has_shown_since_a_list_began_is_doubtful() {
     assert_eq!(one.lists(2, &[]), (vec![], vec!["new".to_owned()]));
     let asked = one.0.count();
     // Read, and not there; or seen once more meanwhile.
-    assert_eq!(
-        one.0.absent(&text("ns"), &text("new"), asked - 1),
-        Verdict::Known
-    );
-    assert_eq!(one.0.absent(&text("ns"), &text("new"), asked), DELETE);
-    assert_eq!(
-        one.0.absent(&text("ns"), &text("new"), asked),
-        Verdict::Known
-    );
+    assert_eq!(one.is_absent("new", asked - 1), Verdict::Known);
+    assert_eq!(one.is_absent("new", asked), DELETE);
+    assert_eq!(one.is_absent("new", asked), Verdict::Known);
 }
 
 #[test]
@@ -167,8 +176,7 @@ fn what_finds_no_room_is_found_again() {
 fn what_the_sink_had_in_an_earlier_life_is_compared() {
     let mut one = One::default();
     for (name, content) in [("same", 1), ("changed", 1), ("gone", 1)] {
-        one.0
-            .restore(text("ns"), text(name), text("u"), [content; 32]);
+        one.0.restore(text("ns"), text(name), state(0, content));
     }
     one.0.listing(1);
     assert_eq!(one.sees("same", state(3, 1)), Verdict::Known);
@@ -187,6 +195,37 @@ fn lists_that_are_given_up_are_forgotten() {
     }
     assert_eq!(one.lists(0, &[]), (vec![], vec![]), "forgotten");
     assert_eq!(one.lists(99, &[]), (vec!["a".to_owned()], vec![]));
+}
+
+/// What is gone often says no more what it was like: who hears of it was decided before.
+#[test]
+fn who_hears_of_the_end_is_kept_with_the_object() {
+    let mut one = One::default();
+    let of = |version, names: &[&str]| State {
+        on_delete: rules(names),
+        ..state(version, 1)
+    };
+    one.0.listing(1);
+    for name in ["deleted", "absent", "unlisted"] {
+        assert_eq!(one.sees(name, of(1, &["a"])), CREATE);
+        assert_eq!(one.sees(name, of(2, &["a", "b"])), Verdict::OtherRules);
+        assert_eq!(one.sees(name, of(3, &["a", "b"])), Verdict::Known);
+    }
+    let (ns, both) = (text("ns"), rules(&["a", "b"]));
+    let deleted = one.0.unwanted(&ns, &text("deleted"), 4);
+    assert_eq!(deleted, Some(both.clone()));
+    let asked = one.0.count();
+    assert_eq!(
+        one.0.absent(&ns, &text("absent"), asked),
+        Some(both.clone())
+    );
+    one.0.listing(2);
+    let gone = Gone {
+        namespace: ns,
+        name: text("unlisted"),
+        on_delete: both,
+    };
+    assert_eq!(one.0.listed(2, |_, _| false).gone, [gone]);
 }
 
 // Pending.
@@ -209,7 +248,8 @@ fn event(name: &str, operation: Operation, object: &str) -> Event {
         version: 1,
         hash: None,
         object: (operation != Operation::Delete).then(|| text(object)),
-        rules: Arc::from([text("ns/rule")]),
+        rules: rules(&["ns/rule"]),
+        on_delete: rules(&["ns/rule"]),
         seen: Timestamp::UNIX_EPOCH,
     }
 }
@@ -295,6 +335,24 @@ fn when_it_gets_tight_an_object_has_one_event() {
     assert!(pending.has_ease());
 }
 
+/// Two events that become one are for the rules of both: each may want one of the operations only.
+#[test]
+fn an_event_in_the_place_of_another_is_for_the_rules_of_both() {
+    let mut pending = room(1, 1_000);
+    let of = |names: &[&str], operation| Event {
+        rules: rules(names),
+        ..event("a", operation, "1")
+    };
+    pending.push(of(&["create", "all"], Operation::Create));
+    pending.push(of(&["all", "update"], Operation::Update));
+    pending.push(of(&["all"], Operation::Update));
+    let told = pending.take(9, 100);
+    assert_eq!(names(&told), "CREATE a 1");
+    let mut named: Vec<&str> = told[0].rules.iter().map(|rule| &**rule).collect();
+    named.sort_unstable();
+    assert_eq!(named, ["all", "create", "update"]);
+}
+
 #[test]
 fn bytes_count_and_one_event_always_has_room() {
     let mut pending = room(10, 8);
@@ -373,7 +431,7 @@ proptest! {
         let show = |mirror: &mut Mirror, sink: &mut Sink, name: usize, version: u64, content: Option<u8>, room: bool| {
             let verdict = match content {
                 Some(content) => mirror.wanted(&ns, &names[name], state(version, content), room),
-                None => mirror.unwanted(&ns, &names[name], version),
+                None => verdict(mirror.unwanted(&ns, &names[name], version)),
             };
             sink.hears(name, content, verdict);
             verdict == Verdict::Missed
@@ -414,8 +472,8 @@ proptest! {
                     let absent = mirror.listed(watch, |_, name| {
                         objects.contains_key(&name.parse::<usize>().unwrap())
                     });
-                    for (_, name) in absent.gone {
-                        sink.hears(name.parse().unwrap(), None, Verdict::Tell(Operation::Delete));
+                    for gone in absent.gone {
+                        sink.hears(gone.name.parse().unwrap(), None, Verdict::Tell(Operation::Delete));
                     }
                     for (_, name) in absent.doubtful {
                         let asked = mirror.count();
@@ -424,7 +482,7 @@ proptest! {
                             Some((version, content)) => {
                                 missed |= show(&mut mirror, &mut sink, index, *version, Some(*content), true);
                             }
-                            None => sink.hears(index, None, mirror.absent(&ns, &name, asked)),
+                            None => sink.hears(index, None, verdict(mirror.absent(&ns, &name, asked))),
                         }
                     }
                     watches.push((watch, listed_at));

@@ -129,7 +129,6 @@ struct Entry {
 #[derive(Debug)]
 pub struct Catalog {
     grace: SignedDuration,
-    generation: u64,
     loaded: bool,
     /// The last scan showed every group version.
     complete: bool,
@@ -150,7 +149,6 @@ impl Catalog {
     pub fn new(grace: SignedDuration) -> Self {
         Self {
             grace,
-            generation: 0,
             loaded: false,
             complete: false,
             types: BTreeMap::new(),
@@ -158,8 +156,8 @@ impl Catalog {
         }
     }
 
-    /// Takes in a scan that ended at `now`. Says whether a plan may come out differently now; if so
-    /// there is a new [`Catalog::generation`].
+    /// Takes in a scan that ended at `now`, and removes the types whose grace is over. Says whether a
+    /// plan may come out differently now.
     pub fn observe(&mut self, now: Timestamp, scan: Scan) -> bool {
         let answered = scan.answers.values().any(|answer| answer.resources.is_ok());
         // Every server serves something: from one that shows nothing, nothing follows.
@@ -187,28 +185,7 @@ impl Catalog {
                 }
             }
         }
-        changed |= self.remove_due(now);
-        self.generation += u64::from(changed);
-        changed
-    }
-
-    /// Removes the types whose grace is over at `now`, and says whether there were any.
-    pub fn tick(&mut self, now: Timestamp) -> bool {
-        let changed = self.remove_due(now);
-        self.generation += u64::from(changed);
-        changed
-    }
-
-    /// When the next grace ends, and [`Catalog::tick`] has something to do.
-    pub fn wake_at(&self) -> Option<Timestamp> {
-        let entries = self.types.values().flat_map(BTreeMap::values);
-        let since = entries.filter_map(|entry| entry.missing_since).min()?;
-        Some(since.checked_add(self.grace).unwrap_or(Timestamp::MAX))
-    }
-
-    /// Goes up with every change that a plan may show.
-    pub const fn generation(&self) -> u64 {
-        self.generation
+        changed | self.remove_due(now)
     }
 
     /// Whether the server has told of any type. Before, nobody may conclude that there are none.

@@ -6,10 +6,11 @@
 //!                                    └────────────────┘             ▼
 //!                                    ┌────────────────┐       plan_rules() ─► RulePlan: streams,
 //! discovery ──── observe(now, Scan) ►│    Catalog     │─────────────▲         and what each rule gets
-//!                 tick(now)          └────────────────┘             │
+//!                                    └────────────────┘             │
 //!                                                       Exclusions ─┘
 //!
-//! event of a stream ─► Stream::route() ─► sinks       object ─► sanitize() ─► content_hash()
+//! RulePlan ─► routes(): sinks and their Audience      object ─► sanitize() ─► content_hash()
+//! object ───► Audience::of() ─► Interest: which rules
 //! ```
 //!
 //! What a rule selects is defined once, in `selector`: the planner asks it about types, the router
@@ -61,6 +62,7 @@
 mod catalog;
 mod plan;
 mod resolve;
+mod routing;
 mod rule;
 mod sanitize;
 mod selector;
@@ -71,6 +73,7 @@ mod tests;
 pub use catalog::{Answer, Catalog, FoundResource, GroupVersion, REMOVAL_GRACE, Scan, ServedType};
 pub use plan::{Exclusions, RulePart, RulePlan, Stream, StreamKey, Takers, plan_rules};
 pub use resolve::{Unresolved, UnresolvedReason};
+pub use routing::{Audience, Interest, Routes, RuleNames};
 pub use rule::{
     CompiledRule, RuleError, RuleKind, RuleName, compile_cluster_watch_rule, compile_watch_rule,
 };

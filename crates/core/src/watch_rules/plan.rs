@@ -27,7 +27,7 @@ use std::sync::Arc;
 use super::catalog::Catalog;
 use super::resolve::{Offer, Unresolved, resolve};
 use super::rule::{CompiledRule, RuleName};
-use super::selector::{Operation, Reach};
+use super::selector::Reach;
 use super::store::RuleSnapshot;
 use crate::watch_plan::Resource;
 
@@ -83,6 +83,17 @@ pub struct StreamKey {
     pub namespace: Option<Arc<str>>,
 }
 
+impl StreamKey {
+    /// The stream of that type from the whole cluster.
+    #[must_use]
+    pub fn of_cluster(&self) -> Self {
+        Self {
+            resource: self.resource.clone(),
+            namespace: None,
+        }
+    }
+}
+
 /// Rules that a stream has events for, each with the positions of the items that chose it in
 /// [`CompiledRule::items`]. Other items of the rule mean other streams.
 pub type Takers = BTreeMap<RuleName, BTreeSet<usize>>;
@@ -97,36 +108,6 @@ pub struct Stream {
     /// Sinks, with the rules on whose behalf they get events. Empty if every rule gets the events
     /// from another version of the type.
     pub destinations: BTreeMap<Arc<str>, Takers>,
-}
-
-impl Stream {
-    /// The sinks that an event of this stream goes to, with the rules that say so. `rules` are those
-    /// that the stream was planned from; a rule that is not among them says nothing.
-    pub fn route<'a>(
-        &'a self,
-        rules: &RuleSnapshot,
-        operation: Operation,
-        namespace: Option<&str>,
-        labels: &BTreeMap<String, String>,
-    ) -> BTreeMap<&'a Arc<str>, Vec<&'a RuleName>> {
-        let takes = |(name, items): &(&RuleName, &BTreeSet<usize>)| {
-            let rule = rules.rules.get(*name);
-            let items = items
-                .iter()
-                .filter_map(|index| rule.and_then(|rule| rule.items.get(*index)));
-            items.into_iter().any(|item| {
-                item.operations.contains(operation) && item.takes_object(namespace, labels)
-            })
-        };
-        let mut routes = BTreeMap::new();
-        for (destination, takers) in &self.destinations {
-            let of: Vec<&RuleName> = takers.iter().filter(takes).map(|(name, _)| name).collect();
-            if !of.is_empty() {
-                routes.insert(destination, of);
-            }
-        }
-        routes
-    }
 }
 
 /// What a rule gets of a plan.

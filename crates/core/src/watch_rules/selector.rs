@@ -63,6 +63,11 @@ impl Operations {
         self.0 |= 1 << operation as u8;
     }
 
+    /// Adds these.
+    pub const fn insert_all(&mut self, others: Self) {
+        self.0 |= others.0;
+    }
+
     /// Whether it is one of them.
     pub const fn contains(self, operation: Operation) -> bool {
         self.0 & (1 << operation as u8) != 0

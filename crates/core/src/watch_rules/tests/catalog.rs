@@ -26,7 +26,6 @@ fn failing(group: &str, version: &str) -> Scan {
 fn what_is_not_loaded_is_not_empty() {
     let mut catalog = Catalog::default();
     assert!(!catalog.is_loaded() && !catalog.is_complete());
-    assert_eq!(catalog.generation(), 0);
     // Neither failures alone nor a server that shows nothing at all tell what is served.
     let mut nothing = Scan::default();
     fail(&mut nothing, "", "v1");
@@ -48,12 +47,10 @@ fn what_is_not_loaded_is_not_empty() {
 }
 
 #[test]
-fn only_what_a_plan_may_show_gives_a_generation() {
+fn only_what_a_plan_may_show_is_a_change() {
     let mut catalog = catalog(scan());
-    let first = catalog.generation();
     assert!(!catalog.observe(at(30), scan()));
-    assert!(!catalog.tick(at(60)));
-    assert_eq!(catalog.generation(), first);
+    assert!(!catalog.observe(at(90), scan()));
 
     let mut changed = scan();
     let mut configmaps = found("configmaps", "ConfigMap", true);
@@ -61,7 +58,6 @@ fn only_what_a_plan_may_show_gives_a_generation() {
     let core = vec![configmaps, found("secrets", "Secret", true)];
     add(&mut changed, "", "v1", true, core);
     assert!(catalog.observe(at(90), changed.clone()));
-    assert_eq!(catalog.generation(), first + 1);
     assert!(!catalog.observe(at(91), changed.clone()));
     assert!(!catalog.named("configmaps").next().unwrap().is_watchable());
 
@@ -109,30 +105,19 @@ fn a_type_that_is_gone_stays_for_its_grace() {
     ] {
         let mut catalog = catalog(super::scan());
         let all = names(&catalog).len();
-        assert_eq!(catalog.wake_at(), None);
         assert!(catalog.observe(at(100), scan.clone()));
-        assert_eq!(catalog.wake_at(), Some(at(160)));
         let missing: Vec<_> = catalog.types().filter(|of| of.missing).collect();
         assert!(missing.iter().any(|of| of.resource.resource() == gone));
         assert!(
             !catalog.observe(at(130), scan.clone()),
             "the grace goes on from its begin"
         );
-        assert!(!catalog.tick(at(159)));
+        assert!(!catalog.observe(at(159), scan.clone()));
         assert_eq!(names(&catalog).len(), all);
-        let before = catalog.generation();
-        assert!(catalog.tick(at(161)));
-        assert!(catalog.generation() > before && names(&catalog).len() < all);
+        assert!(catalog.observe(at(160), scan));
+        assert!(names(&catalog).len() < all);
         assert!(catalog.types().all(|of| !of.missing));
-        assert_eq!(catalog.wake_at(), None);
     }
-    let mut catalog = catalog(scan());
-    catalog.observe(at(100), without("example.io", "v1"));
-    assert!(
-        catalog.observe(at(160), without("example.io", "v1")),
-        "a scan ends the grace, too"
-    );
-    assert_eq!(catalog.named("widgets").count(), 1);
 }
 
 #[test]
@@ -143,12 +128,15 @@ fn a_type_that_comes_back_in_its_grace_was_never_gone() {
         catalog.observe(at(170), scan()),
         "even if nothing has looked in time"
     );
-    assert_eq!(catalog.wake_at(), None);
     assert!(catalog.types().all(|of| !of.missing));
     assert_eq!(catalog.named("widgets").count(), 2);
     // The next grace is a new one.
-    catalog.observe(at(200), without("example.io", "v1"));
-    assert_eq!(catalog.wake_at(), Some(at(260)));
+    for second in [200, 259] {
+        catalog.observe(at(second), without("example.io", "v1"));
+        assert_eq!(catalog.named("widgets").count(), 2);
+    }
+    catalog.observe(at(260), without("example.io", "v1"));
+    assert_eq!(catalog.named("widgets").count(), 1);
 }
 
 /// S42, S52, C133.
@@ -159,18 +147,17 @@ fn an_error_keeps_types_for_as_long_as_it_lasts() {
     for round in 1..=11 {
         catalog.observe(at(60 * round), failing("apps", "v1"));
         assert_eq!(names(&catalog), all);
-        assert_eq!(catalog.wake_at(), None);
     }
     // A type that was missing before the error began is not missing for certain.
     catalog.observe(at(700), without("example.io", "v1"));
-    assert!(catalog.wake_at().is_some());
+    assert!(catalog.types().any(|of| of.missing));
     assert!(catalog.observe(at(710), failing("example.io", "v1")));
-    assert_eq!(catalog.wake_at(), None);
-    assert!(!catalog.tick(at(2_000)) && catalog.types().all(|of| !of.missing));
+    assert!(!catalog.observe(at(2_000), failing("example.io", "v1")));
+    assert!(catalog.types().all(|of| !of.missing));
     // The group version is gone for good: so is its error, and then its types.
     catalog.observe(at(2_000), without("example.io", "v1"));
     assert_eq!(catalog.degraded().count(), 0);
-    assert!(catalog.tick(at(2_060)));
+    assert!(catalog.observe(at(2_060), without("example.io", "v1")));
     assert_eq!(catalog.named("widgets").count(), 1);
     assert!(!catalog.knows(&GroupVersion::new("example.io", "v1")));
 }
@@ -236,7 +223,7 @@ fn an_incomplete_scan_judges_only_what_answered() {
         missing,
         ["controllerrevisions.v1.apps", "statefulsets.v1.apps"]
     );
-    catalog.tick(at(200));
+    catalog.observe(at(200), part.clone());
     assert!(has(&catalog, "configmaps") && !has(&catalog, "statefulsets"));
     // An error is not taken back by silence.
     catalog.observe(at(300), failing("events.k8s.io", "v1"));
@@ -253,9 +240,11 @@ fn the_grace_is_a_parameter_and_ends_at_the_end_of_time() {
     let mut endless = Catalog::new(SignedDuration::MAX);
     endless.observe(at(0), scan());
     endless.observe(at(1), without("apps", "v1"));
-    assert_eq!(endless.wake_at(), Some(jiff::Timestamp::MAX));
     // A clock that was set back begins nothing and ends nothing.
-    assert!(!endless.tick(at(-1_000)) && has(&endless, "deployments"));
+    for second in [-1_000, 1_000_000_000] {
+        assert!(!endless.observe(at(second), without("apps", "v1")));
+        assert!(has(&endless, "deployments"));
+    }
 }
 
 #[test]

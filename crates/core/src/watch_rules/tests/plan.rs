@@ -101,7 +101,7 @@ fn a_broken_group_keeps_its_streams_and_stops_no_other() {
     fail(&mut broken, "example.io", "v1beta1");
     for second in [30, 630, 6_300] {
         catalog.observe(at(second), broken.clone());
-        catalog.tick(at(second + 29));
+        catalog.observe(at(second + 29), broken.clone());
         assert_eq!(plan_of(rules.clone(), &catalog), before);
     }
     let new = rule("ns", "c", json!([{"resources": ["deployments"]}]));
@@ -228,7 +228,7 @@ fn without_a_preferred_version_the_best_is_taken() {
         ["widgets.v1.example.io in ns"],
         "it may come back"
     );
-    catalog.tick(at(70));
+    catalog.observe(at(70), gone.clone());
     assert_eq!(chosen(&catalog), ["widgets.v1beta1.example.io in ns"]);
 
     // Another version is preferred now, so the one that is missing does not come back as such.

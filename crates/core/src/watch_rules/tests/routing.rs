@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Where an event of a stream goes: sinks, each with its rules.
+/// Where a change of an object without labels goes: sinks, each with its rules, once for each stream
+/// that brings it.
 fn routes(
     plan: &RulePlan,
     rules: &RuleSnapshot,
@@ -10,18 +11,19 @@ fn routes(
     operation: Operation,
     namespace: &str,
 ) -> Vec<(String, Vec<String>)> {
-    let of = plan.streams.iter().filter(|(key, _)| {
+    let routes = plan.routes(rules, |_| true).into_iter();
+    let routes = routes.filter(|(key, _)| {
         let own = key.namespace.as_deref();
         key.resource.to_string() == resource && own.is_none_or(|own| own == namespace)
     });
-    of.flat_map(|(_, stream)| stream.route(rules, operation, Some(namespace), &labels(&[])))
-        .map(|(sink, of)| {
-            (
-                sink.to_string(),
-                of.iter().map(ToString::to_string).collect(),
-            )
-        })
-        .collect()
+    let interests = routes
+        .flat_map(|(_, sinks)| sinks)
+        .filter_map(|(sink, of)| {
+            let interest = of.of(Some(namespace), &labels(&[]))?;
+            let rules = interest.of(operation).iter().map(ToString::to_string);
+            Some((sink.to_string(), rules.collect::<Vec<_>>()))
+        });
+    interests.filter(|(_, rules)| !rules.is_empty()).collect()
 }
 
 fn plan_and_rules(rules: impl IntoIterator<Item = CompiledRule>) -> (RulePlan, RuleSnapshot) {
@@ -95,14 +97,88 @@ fn an_item_without_a_stream_takes_no_event_of_another() {
 fn an_event_of_another_object_goes_nowhere() {
     let item = json!([{"resources": ["secrets"], "labelSelector": {"matchLabels": {"a": "b"}}}]);
     let (plan, rules) = plan_and_rules([rule("ns", "r", item)]);
-    let stream = plan.streams.values().next().unwrap();
-    let goes = |namespace, pairs: &[(&str, &str)]| {
-        let routes = stream.route(&rules, Operation::Update, namespace, &labels(pairs));
-        !routes.is_empty()
-    };
+    let routes = plan.routes(&rules, |_| true);
+    let audience = &routes.values().next().unwrap()["git"];
+    let goes = |namespace, pairs: &[(&str, &str)]| audience.of(namespace, &labels(pairs)).is_some();
     assert!(goes(Some("ns"), &[("a", "b")]));
     assert!(!goes(Some("ns"), &[("a", "c")]) && !goes(Some("ns"), &[]));
     assert!(!goes(Some("other"), &[("a", "b")]) && !goes(None, &[("a", "b")]));
+}
+
+/// Each rule hears of what it asks for, of the objects that it selects.
+#[test]
+fn rules_of_one_sink_differ_in_labels_and_operations() {
+    let item = |label: &str, operations: &[&str]| {
+        json!([{"resources": ["secrets"], "operations": operations,
+            "labelSelector": {"matchLabels": {"a": label}}}])
+    };
+    let (plan, rules) = plan_and_rules([
+        rule("ns", "one", item("1", &["CREATE", "UPDATE"])),
+        rule("ns", "two", item("2", &[])),
+        rule(
+            "ns",
+            "any",
+            json!([{"resources": ["secrets"], "operations": ["CREATE"]}]),
+        ),
+    ]);
+    let routes = plan.routes(&rules, |_| true);
+    let audience = &routes.values().next().unwrap()["git"];
+    let hears = |interest: &Interest, operation: Operation| -> Vec<String> {
+        let rules = interest.of(operation).iter();
+        rules.map(ToString::to_string).collect()
+    };
+    let of = |label| audience.of(Some("ns"), &labels(&[("a", label)])).unwrap();
+    let (one, two, other) = (of("1"), of("2"), of("3"));
+    for (operation, expected) in [
+        (
+            Operation::Create,
+            [
+                vec!["ns/any", "ns/one"],
+                vec!["ns/any", "ns/two"],
+                vec!["ns/any"],
+            ],
+        ),
+        (Operation::Update, [vec!["ns/one"], vec!["ns/two"], vec![]]),
+        (Operation::Delete, [vec![], vec!["ns/two"], vec![]]),
+    ] {
+        let heard = [&one, &two, &other].map(|interest| hears(interest, operation));
+        assert_eq!(heard, expected, "{operation}");
+    }
+    let all = hears(audience.all(), Operation::Create);
+    assert_eq!(all, ["ns/any", "ns/one", "ns/two"]);
+}
+
+/// A sink that hears of the whole cluster hears of a namespace through that, with its rules.
+#[test]
+fn a_namespace_is_a_part_of_the_cluster() {
+    let of_namespace = rule("ns", "r", json!([{"resources": ["secrets"]}]));
+    let mut of_cluster = cluster_rule(
+        "all",
+        json!([{"scope": "Namespaced", "resources": ["secrets"], "operations": ["CREATE"]}]),
+    );
+    let streams = |rules: [CompiledRule; 2]| -> Vec<String> {
+        let (plan, rules) = plan_and_rules(rules);
+        let routes = plan.routes(&rules, |_| true).into_iter();
+        let streams = routes.map(|(key, sinks)| {
+            let sinks: Vec<_> = sinks.keys().map(ToString::to_string).collect();
+            format!(
+                "{} {}",
+                key.namespace.as_deref().unwrap_or("*"),
+                sinks.join(",")
+            )
+        });
+        streams.collect()
+    };
+    let both = [of_namespace.clone(), of_cluster.clone()];
+    assert_eq!(streams(both.clone()), ["* git"]);
+    let (plan, rules) = plan_and_rules(both);
+    let update = |namespace| routes(&plan, &rules, "secrets.v1", Operation::Update, namespace);
+    assert_eq!(update("ns"), [goes_to("git", &["ns/r"])]);
+    assert_eq!(update("other"), []);
+    assert!(plan.routes(&rules, |sink| sink != "git").is_empty());
+    // Another sink is another matter.
+    of_cluster.destination = "mqtt".into();
+    assert_eq!(streams([of_namespace, of_cluster]), ["* mqtt", "ns git"]);
 }
 
 /// A stream that is planned from other rules than those at hand leads nowhere it should not.
@@ -206,8 +282,8 @@ proptest! {
             let wanted = sketches.iter().any(|sketch| {
                 sketch.sink == sink && sketch.wants(resource, version, operation, namespace)
             });
-            let through = reached.iter().any(|(to, _)| to == sink);
-            prop_assert_eq!(through, wanted, "{}: {:?}", sink, plan);
+            let through = reached.iter().filter(|(to, _)| to == sink).count();
+            prop_assert_eq!(through, usize::from(wanted), "{}: {:?}", sink, plan);
         }
         for key in plan.streams.keys() {
             prop_assert!(plan.rules.values().any(|part| part.streams.contains(key)));

@@ -1,0 +1,151 @@
+//! The statuses of rules on the cluster: which have to be written, and that.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use muster_api::rules::{ClusterWatchRule, WatchRule, WatchRuleStatus};
+use muster_core::watch_rules::{RuleName, RulePlan, StreamKey};
+use serde_json::json;
+use tokio::time::Instant;
+use tracing::debug;
+
+use super::destinations::Destinations;
+use super::signal::{Published, SeenRule};
+use super::status::{Facts, status};
+use crate::watch::Coverage;
+
+/// How long a status waits that says nothing new but how many events there were.
+const COUNTS_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What statuses are made of.
+pub(super) struct Known<'a> {
+    /// `None` before the first.
+    pub(super) plan: Option<&'a RulePlan>,
+    pub(super) destinations: &'a Destinations,
+    /// Why it is not known what the API server serves.
+    pub(super) discovery: Option<&'a str>,
+    /// How each stream of the plan is watched.
+    pub(super) coverage: &'a BTreeMap<StreamKey, Coverage>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Statuses {
+    /// Something may have changed besides the number of events.
+    look: bool,
+    /// Those that are being written, or were, with when.
+    written: BTreeMap<RuleName, (WatchRuleStatus, Instant)>,
+}
+
+impl Statuses {
+    /// Something has changed that they may tell.
+    pub(super) const fn look(&mut self) {
+        self.look = true;
+    }
+
+    /// Those that have to be written now, which is taken for done.
+    pub(super) fn due(
+        &mut self,
+        published: &Published,
+        known: &Known<'_>,
+    ) -> Vec<(RuleName, WatchRuleStatus)> {
+        let look = std::mem::take(&mut self.look);
+        let now = Instant::now();
+        self.written
+            .retain(|name, _| published.seen.contains_key(name));
+        let mut due = Vec::new();
+        for (name, seen) in &published.seen {
+            let next = known.status_of(name, seen, published);
+            let last = self.written.get(name);
+            if last.map_or(&seen.status, |(last, _)| last) == &next {
+                continue;
+            }
+            let waits = last.is_some_and(|(last, at)| {
+                if is_equal_but_for_counts(last, &next) {
+                    now.duration_since(*at) < COUNTS_INTERVAL
+                } else {
+                    !look
+                }
+            });
+            if !waits {
+                self.written.insert(name.clone(), (next.clone(), now));
+                due.push((name.clone(), next));
+            }
+        }
+        due
+    }
+
+    /// These could not be written after all: once more.
+    pub(super) fn not_written(&mut self, rules: Vec<RuleName>) {
+        for name in rules {
+            self.written.remove(&name);
+            self.look = true;
+        }
+    }
+}
+
+impl Known<'_> {
+    fn status_of(
+        &self,
+        name: &RuleName,
+        seen: &SeenRule,
+        published: &Published,
+    ) -> WatchRuleStatus {
+        let rule = published.snapshot.rules.get(name);
+        let destination = rule.map_or("", |rule| &*rule.destination);
+        let is_known = rule.is_none() || self.destinations.knows(destination);
+        let outlet = self.destinations.outlet(destination);
+        let part = self.plan.filter(|_| rule.is_some());
+        let facts = Facts {
+            part: part.and_then(|plan| plan.rules.get(name)),
+            sinks: (!is_known).then(|| self.destinations.names()),
+            discovery: self.discovery,
+            coverage: self.coverage,
+            failing: outlet.and_then(|outlet| outlet.failing()),
+            events: outlet.map_or((0, None), |outlet| outlet.count_of(&name.to_string())),
+        };
+        status(destination, seen, &facts, Timestamp::now())
+    }
+}
+
+fn is_equal_but_for_counts(a: &WatchRuleStatus, b: &WatchRuleStatus) -> bool {
+    let counts_of_b = WatchRuleStatus {
+        events: b.events,
+        last_event_time: b.last_event_time.clone(),
+        ..a.clone()
+    };
+    counts_of_b == *b
+}
+
+/// Writes statuses one after the other; gives back the rules for which that failed.
+pub(super) async fn write(
+    client: Client,
+    statuses: Vec<(RuleName, WatchRuleStatus)>,
+) -> Vec<RuleName> {
+    let mut failed = Vec::new();
+    for (name, status) in statuses {
+        let patch = Patch::Merge(json!({"status": status}));
+        let params = PatchParams::default();
+        let result = if let Some(namespace) = &name.namespace {
+            let api: Api<WatchRule> = Api::namespaced(client.clone(), namespace);
+            let written = api.patch_status(&name.name, &params, &patch).await;
+            written.map(|_| ())
+        } else {
+            let api: Api<ClusterWatchRule> = Api::all(client.clone());
+            let written = api.patch_status(&name.name, &params, &patch).await;
+            written.map(|_| ())
+        };
+        match result {
+            Ok(()) => {}
+            Err(kube::Error::Api(status)) if status.is_not_found() => {} // it is gone
+            Err(error) => {
+                debug!(rule = %name, %error, "status of a rule not written");
+                failed.push(name);
+            }
+        }
+    }
+    failed
+}
