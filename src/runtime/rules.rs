@@ -127,3 +127,67 @@ fn never_watch(resources: &[String]) -> Exclusions {
     };
     Exclusions::new(resources.iter().map(String::as_str).map(split))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Sources;
+
+    /// A log, and what else is said.
+    fn settings_of(more: &str) -> RuleSettings {
+        let file = tempfile::NamedTempFile::with_suffix(".toml").unwrap();
+        let sink = "[[sinks]]\nname = \"file\"\nkind = \"log\"\n";
+        std::fs::write(file.path(), format!("{sink}{more}")).unwrap();
+        let settings = Settings::load(&Sources::default().with_file(file.path())).unwrap();
+        let deps = rules_of(&settings, None).unwrap().unwrap();
+        assert!(deps.sinks.keys().eq(["file"]));
+        deps.settings
+    }
+
+    #[test]
+    fn settings_of_rules_are_those_of_the_process() {
+        assert!(
+            rules_of(&Settings::load(&Sources::default()).unwrap(), None)
+                .unwrap()
+                .is_none()
+        );
+        let defaults = RuleSettings {
+            debounce: Duration::from_secs(2),
+            debounce_max: Duration::from_secs(3),
+            heartbeat: Duration::from_secs(30),
+            wholesale: true,
+            room: Room::default(),
+            never_watch: Exclusions::default(),
+            data_dir: None,
+            discovery_limit: DISCOVERY_LIMIT,
+        };
+        assert_eq!(settings_of(""), defaults);
+
+        let set = r#"
+            [rules]
+            data_dir = "/var/lib/rules"
+            queue_events = 5
+            queue_bytes = 70000
+            never_watch = ["secrets", "events.events.k8s.io"]
+            [watch]
+            debounce = "7s"
+            debounce_max = "8s"
+            heartbeat = "9s"
+            restart = "incremental"
+        "#;
+        let wanted = RuleSettings {
+            debounce: Duration::from_secs(7),
+            debounce_max: Duration::from_secs(8),
+            heartbeat: Duration::from_secs(9),
+            wholesale: false,
+            room: Room {
+                events: 5,
+                bytes: 70_000,
+            },
+            never_watch: Exclusions::new([("", "secrets"), ("events.k8s.io", "events")]),
+            data_dir: Some("/var/lib/rules".into()),
+            discovery_limit: DISCOVERY_LIMIT,
+        };
+        assert_eq!(settings_of(set), wanted);
+    }
+}

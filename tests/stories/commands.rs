@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::support::muster::{run_to_end, run_with};
 use crate::support::{Servers, Story};
@@ -19,29 +19,64 @@ pub(crate) fn stories() -> Vec<Story> {
     ]
 }
 
+/// Names of the documents that a command prints, sorted.
+fn documents(printed: &str) -> Vec<&str> {
+    let names = printed
+        .split("\n---")
+        .filter_map(|document| document.split_once("\n  name: "))
+        .filter_map(|(_, rest)| rest.lines().next());
+    let mut names: Vec<&str> = names.collect();
+    names.sort_unstable();
+    names
+}
+
 async fn crds_are_those_under_deploy(_: Arc<Servers>) -> Result<()> {
-    let printed = run_to_end(&["crds"]).await?;
-    ensure!(
-        printed.code == Some(0) && printed.stderr.is_empty(),
-        "{printed:?}"
-    );
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/crds");
-    let mut files = 0;
+    let mut files = Vec::new();
     for file in std::fs::read_dir(dir)? {
-        let text = std::fs::read_to_string(file?.path())?;
-        // A file may begin with a note on where it comes from.
-        let body = text
-            .split_once("apiVersion:")
-            .map_or("", |(_, body)| body)
-            .trim_end();
-        ensure!(printed.stdout.contains(body), "not printed:\n{text}");
-        files += 1;
+        let path = file?.path();
+        let name = path.file_stem().context("no name")?.to_string_lossy();
+        files.push((name.into_owned(), std::fs::read_to_string(path)?));
     }
-    let documents = printed
-        .stdout
-        .matches("kind: CustomResourceDefinition")
-        .count();
-    ensure!(files == documents, "{files} files, {documents} documents");
+    files.sort();
+    let works = "work.open-cluster-management.io";
+    // What a spoke keeps for its agent, and what people write there.
+    let of_set = |set: &str, name: &str| match set {
+        "hub" => !name.starts_with("applied") && !name.ends_with("rules.muster.dev"),
+        "spoke" => name == format!("appliedmanifestworks.{works}"),
+        "rules" => name.ends_with("rules.muster.dev"),
+        _ => true,
+    };
+    for set in ["all", "hub", "spoke", "rules"] {
+        let args: &[&str] = if set == "all" {
+            &["crds"]
+        } else {
+            &["crds", set]
+        };
+        let printed = run_to_end(args).await?;
+        ensure!(
+            printed.code == Some(0) && printed.stderr.is_empty(),
+            "{printed:?}"
+        );
+        let of_set: Vec<_> = files.iter().filter(|(name, _)| of_set(set, name)).collect();
+        let names: Vec<&str> = of_set.iter().map(|(name, _)| name.as_str()).collect();
+        ensure!(
+            documents(&printed.stdout) == names,
+            "{set}: {}",
+            printed.stdout
+        );
+        for (name, text) in of_set {
+            // A file may begin with a note on where it comes from.
+            let body = text
+                .split_once("apiVersion:")
+                .map_or("", |(_, body)| body)
+                .trim_end();
+            ensure!(
+                !body.is_empty() && printed.stdout.contains(body),
+                "{set}: {name}"
+            );
+        }
+    }
     Ok(())
 }
 

@@ -148,6 +148,19 @@ path = {path:?}
         .await
     }
 
+    /// Waits until these metrics are so, each with the labels that its lines must have.
+    async fn metrics_are(&self, expected: &[(&str, &str, f64)]) -> Result<()> {
+        for (metric, label, expected) in expected {
+            eventually(LIMIT, &format!("{metric} to be {expected}"), || async {
+                let value = self.agent.metric(metric, label).await?;
+                ensure!((value - expected).abs() < 0.5, "{label}: {value}");
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
     async fn watches(&self) -> Result<f64> {
         self.agent.metric("muster_watches_open", "").await
     }
@@ -171,6 +184,46 @@ async fn a_rule_has_changes_told_until_it_goes(world: World) -> Result<()> {
         "DELETE during -",
     ];
     ruled.tells("during", &told).await?;
+    ruled
+        .metrics_are(&[
+            (
+                "muster_rule_events_total",
+                "operation=\"CREATE\",result=\"queued\"",
+                2.0,
+            ),
+            (
+                "muster_rule_events_total",
+                "operation=\"UPDATE\",result=\"queued\"",
+                2.0,
+            ),
+            (
+                "muster_rule_events_total",
+                "operation=\"DELETE\",result=\"queued\"",
+                1.0,
+            ),
+            ("muster_rule_events_total", "result=\"missed\"", 0.0),
+            ("muster_rule_deliveries_total", "result=\"error\"", 0.0),
+            ("muster_rule_queue_depth", "sink=\"file\"", 0.0),
+            ("muster_rule_queue_age_seconds", "sink=\"file\"", 0.0),
+            // That rules have been listed, and the rule.
+            ("muster_rule_signals_total", "result=\"sent\"", 2.0),
+            ("muster_rule_signal_depth", "", 0.0),
+            ("muster_watch_manager_gvrs_active", "", 1.0),
+            (
+                "muster_watch_manager_update_duration_seconds_count",
+                "",
+                1.0,
+            ),
+        ])
+        .await?;
+    // A batch may have more than one event.
+    for metric in [
+        "muster_rule_deliveries_total",
+        "muster_rule_delivery_latency_seconds_count",
+    ] {
+        let delivered = ruled.agent.metric(metric, "sink=\"file\"").await?;
+        ensure!((0.5..=5.5).contains(&delivered), "{metric}: {delivered}");
+    }
     // Another namespace is none of its business.
     let spoke = ruled.agent.spoke();
     let elsewhere = spoke.namespace().await?;
@@ -191,6 +244,8 @@ async fn a_rule_has_changes_told_until_it_goes(world: World) -> Result<()> {
         Ok(())
     })
     .await?;
+    let closed = [("muster_watch_manager_gvrs_active", "", 0.0)];
+    ruled.metrics_are(&closed).await?;
     ruled.apply(&config_map("after", "1")).await?;
     // A rule that comes back is told what is there, and with that what it has missed.
     ruled.create_rule(&rule("again", &["configmaps"])).await?;
@@ -301,6 +356,10 @@ async fn rules_that_cannot_work_say_why_and_hold_up_nobody(world: World) -> Resu
     ] {
         ruled.row_is(name, row).await?;
     }
+    let unresolved = "muster_watch_manager_unresolved";
+    ruled
+        .metrics_are(&[(unresolved, "reason=\"Excluded\"", 1.0)])
+        .await?;
     let message = [
         "get",
         "wr",

@@ -76,7 +76,7 @@ pub trait SinkMaker: Send + Sync + std::fmt::Debug {
 }
 
 /// What operators set about rules.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleSettings {
     /// How long rules have to stay as they are before their watches follow.
     pub debounce: Duration,

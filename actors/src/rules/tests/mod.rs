@@ -423,9 +423,27 @@ async fn what_a_sink_was_told_is_remembered() {
     world.end().await;
     ear.heard.lock().unwrap().clear();
 
+    // What an area that was left had is new to it again.
     tokio::time::resume();
-    let world = World::start_with(Room::default(), ear, memory());
+    let world = World::start_with(Room::default(), ear.clone(), memory());
     show(&world.outlet, "same", 1, 1);
     world.hears(&["CREATE same"]).await;
     world.end().await;
+    ear.heard.lock().unwrap().clear();
+
+    // A rule that went while the agent was away hears of no end, and the sink keeps what it had by
+    // it; nor is that an end in a later life.
+    let other = interest_of("ns/other", Operations::ALL);
+    for _ in 0..2 {
+        tokio::time::resume();
+        let world = World::start_with(Room::default(), ear.clone(), memory());
+        world.outlet.listing(&area(), 1);
+        show_to(&world.outlet, "others", 1, 1, &other);
+        let mut listed = Listed::default();
+        listed.add("ns", "others");
+        let kind = "ConfigMap".into();
+        world.outlet.listed(&area(), 1, &listed, &kind, &other);
+        world.end().await;
+    }
+    assert_eq!(ear.told(), ["CREATE others"]);
 }
