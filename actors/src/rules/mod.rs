@@ -73,6 +73,12 @@ const STOP_LIMIT: Duration = Duration::from_secs(6);
 pub trait SinkMaker: Send + Sync + std::fmt::Debug {
     /// A sink for what happens on `cluster`.
     fn make(&self, cluster: &str) -> Box<dyn Sink>;
+
+    /// Types that the sink takes nothing of: group and resource name in plural, and, for people, why.
+    /// Rules that name them say so, and they are not watched for it.
+    fn refuses(&self) -> Vec<((&str, &str), &str)> {
+        Vec::new()
+    }
 }
 
 /// What operators set about rules.

@@ -29,7 +29,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client};
-use muster_core::watch_rules::{Catalog, RulePlan, Scan, UnresolvedReason, plan_rules};
+use muster_core::watch_rules::{Catalog, Exclusions, RulePlan, Scan, UnresolvedReason, plan_rules};
 use serde::Serialize;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -107,6 +107,8 @@ pub(super) struct SupervisorDeps {
 pub(super) struct RuleSupervisor {
     deps: SupervisorDeps,
     catalog: Catalog,
+    /// Those of the settings and those of the sinks.
+    exclusions: Exclusions,
     destinations: Destinations,
     listeners: Listeners,
     statuses: Statuses,
@@ -156,8 +158,15 @@ impl RuleSupervisor {
             look: Arc::clone(listeners.feeds()) as _,
             changed: Arc::clone(&changed),
         });
+        let mut exclusions = deps.settings.never_watch.clone();
+        for (sink, maker) in &deps.sinks {
+            for (of, why) in maker.refuses() {
+                exclusions.refuse(sink, of, why);
+            }
+        }
         Self {
             catalog: Catalog::default(),
+            exclusions,
             destinations,
             listeners,
             statuses: Statuses::default(),
@@ -277,11 +286,7 @@ impl RuleSupervisor {
             return;
         }
         let started = Instant::now();
-        let plan = plan_rules(
-            &published.snapshot,
-            &self.catalog,
-            &self.deps.settings.never_watch,
-        );
+        let plan = plan_rules(&published.snapshot, &self.catalog, &self.exclusions);
         self.revision = published.snapshot.revision;
         let routes = plan.routes(&published.snapshot, |sink| {
             self.destinations.is_started(sink)

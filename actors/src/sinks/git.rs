@@ -86,7 +86,17 @@ impl SinkMaker for GitSinks {
             encrypt: self.encrypt.clone(),
         })
     }
+
+    fn refuses(&self) -> Vec<((&str, &str), &str)> {
+        let refused = self.encrypt.is_none().then_some((SECRETS, NO_COMMAND));
+        refused.into_iter().collect()
+    }
 }
+
+/// A Secret, as group and resource.
+const SECRETS: (&str, &str) = ("", "secrets");
+const NO_COMMAND: &str = "it writes a Secret only encrypted, and the settings of the sink name no \
+     command for that (encrypt)";
 
 struct GitSink {
     /// Or why there is none, which every event is answered with.
@@ -120,15 +130,11 @@ fn commit(branch: &Branch, events: &[Event], encrypt: Option<&[String]>) -> Resu
                 continue;
             }
         };
-        let is_secret = name.group.is_empty() && name.resource == "secrets";
+        let is_secret = (&*name.group, &*name.resource) == SECRETS;
         let content = match (&event.object, encrypt) {
             (None, _) => None,
             (Some(_), None) if is_secret => {
-                left_out(
-                    event,
-                    "secret",
-                    "there is no command to encrypt it (encrypt)",
-                );
+                left_out(event, "secret", NO_COMMAND);
                 continue;
             }
             (Some(object), encrypt) => {
@@ -270,15 +276,22 @@ mod tests {
             self.folder.path().join("repository")
         }
 
-        fn sink(&self, url: &str) -> Box<dyn Sink> {
+        fn sinks(&self, url: &str) -> GitSinks {
             let config = Config::new(url, "main", self.folder.path().join("work"));
             let encrypt = self.encrypt.clone();
-            GitSinks::new(config, "fleet/{cluster}", encrypt, Branches::default()).make("c1")
+            GitSinks::new(config, "fleet/{cluster}", encrypt, Branches::default())
+        }
+
+        fn sink(&self, url: &str) -> Box<dyn Sink> {
+            self.sinks(url).make("c1")
+        }
+
+        fn url(&self) -> String {
+            self.repository().display().to_string()
         }
 
         async fn delivers(&self, events: &[Event]) -> Result<(), SinkError> {
-            let url = self.repository().display().to_string();
-            self.sink(&url).deliver(events).await
+            self.sink(&self.url()).deliver(events).await
         }
 
         fn file(&self, path: &str) -> String {
@@ -366,8 +379,11 @@ mod tests {
         let mut world = World::new();
         world.delivers(&[secret.clone(), map]).await.unwrap();
         assert_eq!(world.files(), ["fleet/c1/v1/configmaps/ns1/a.yaml"]);
+        let refused = world.sinks(&world.url()).refuses().len();
         let command = |text: &str| Some(["sh", "-c", text].map(str::to_owned).to_vec());
         world.encrypt = command("tr a-zA-Z n-za-mN-ZA-M");
+        let taken = world.sinks(&world.url()).refuses().is_empty();
+        assert!(refused == 1 && taken);
         world.delivers(std::slice::from_ref(&secret)).await.unwrap();
         let file = world.file("fleet/c1/v1/secrets/ns1/s.yaml");
         assert!(

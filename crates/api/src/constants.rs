@@ -259,6 +259,8 @@ pub const REASON_TYPE_UNKNOWN: &str = "TypeUnknown";
 pub const REASON_AMBIGUOUS: &str = "Ambiguous";
 /// The agent's settings exclude the type from being watched.
 pub const REASON_EXCLUDED: &str = "Excluded";
+/// The sink of the rule takes nothing of the type.
+pub const REASON_REFUSED_BY_SINK: &str = "RefusedBySink";
 /// The type does not offer to be listed and watched.
 pub const REASON_NOT_WATCHABLE: &str = "NotWatchable";
 /// The type has a namespace where the rule means objects without one, or the other way round.

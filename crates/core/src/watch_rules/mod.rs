@@ -60,6 +60,7 @@
 //! | S101 | `sanitize::content_outside_of_spec_stays` |
 
 mod catalog;
+mod exclusions;
 mod plan;
 mod resolve;
 mod routing;
@@ -71,7 +72,8 @@ mod store;
 mod tests;
 
 pub use catalog::{Answer, Catalog, FoundResource, GroupVersion, REMOVAL_GRACE, Scan, ServedType};
-pub use plan::{Exclusions, RulePart, RulePlan, Stream, StreamKey, Takers, plan_rules};
+pub use exclusions::Exclusions;
+pub use plan::{RulePart, RulePlan, Stream, StreamKey, Takers, plan_rules};
 pub use resolve::{Unresolved, UnresolvedReason};
 pub use routing::{Audience, Interest, Routes, RuleNames};
 pub use rule::{

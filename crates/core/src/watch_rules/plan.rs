@@ -25,54 +25,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::catalog::Catalog;
+use super::exclusions::Exclusions;
 use super::resolve::{Offer, Unresolved, resolve};
 use super::rule::{CompiledRule, RuleName};
 use super::selector::Reach;
 use super::store::RuleSnapshot;
 use crate::watch_plan::Resource;
-
-/// Types that are never watched for rules, by group and resource.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exclusions(BTreeSet<(String, String)>);
-
-/// Those that change all the time without anybody wanting it, or are derived from others.
-const DEFAULT_EXCLUSIONS: [(&str, &str); 11] = [
-    ("", "pods"),
-    ("", "events"),
-    ("", "endpoints"),
-    ("events.k8s.io", "events"),
-    ("discovery.k8s.io", "endpointslices"),
-    ("coordination.k8s.io", "leases"),
-    ("apps", "controllerrevisions"),
-    ("flowcontrol.apiserver.k8s.io", "flowschemas"),
-    (
-        "flowcontrol.apiserver.k8s.io",
-        "prioritylevelconfigurations",
-    ),
-    ("batch", "jobs"),
-    ("batch", "cronjobs"),
-];
-
-impl Exclusions {
-    /// These types, as group (empty for the core group) and resource name in plural.
-    pub fn new<'a>(types: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
-        let lower =
-            |(group, resource): (&str, &str)| (group.to_lowercase(), resource.to_lowercase());
-        Self(types.into_iter().map(lower).collect())
-    }
-
-    /// Whether the type is one of them.
-    pub fn contains(&self, resource: &Resource) -> bool {
-        let (group, resource) = (resource.group(), resource.resource());
-        self.0.contains(&(group.to_owned(), resource.to_owned()))
-    }
-}
-
-impl Default for Exclusions {
-    fn default() -> Self {
-        Self::new(DEFAULT_EXCLUSIONS)
-    }
-}
 
 /// Which events a stream brings.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -152,7 +110,7 @@ fn add_rule(
     let mut keys = BTreeSet::new();
     let mut unresolved: Vec<Unresolved> = Vec::new();
     for (index, item) in rule.items.iter().enumerate() {
-        let resolved = resolve(item, offer);
+        let resolved = resolve(item, &rule.destination, offer);
         for chosen in resolved.types {
             let key = StreamKey {
                 resource: chosen.of.resource.clone(),

@@ -8,7 +8,7 @@ use kube::core::Version;
 use muster_api::constants as names;
 
 use super::catalog::{Catalog, GroupVersion, ServedType};
-use super::plan::Exclusions;
+use super::exclusions::Exclusions;
 use super::selector::{Facet, ItemSelector, Reach, ResourcePattern};
 use crate::watch_plan::Resource;
 
@@ -21,6 +21,8 @@ pub enum UnresolvedReason {
     Ambiguous,
     /// The settings exclude it.
     Excluded,
+    /// The sink of the rule takes nothing of it.
+    RefusedBySink,
     /// It cannot be listed and watched.
     NotWatchable,
     /// It has a namespace where the rule means objects without one, or the other way round.
@@ -31,10 +33,11 @@ pub enum UnresolvedReason {
 
 impl UnresolvedReason {
     /// Each of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::TypeUnknown,
         Self::Ambiguous,
         Self::Excluded,
+        Self::RefusedBySink,
         Self::NotWatchable,
         Self::WrongScope,
         Self::DiscoveryFailed,
@@ -46,6 +49,7 @@ impl UnresolvedReason {
             Self::TypeUnknown => names::REASON_TYPE_UNKNOWN,
             Self::Ambiguous => names::REASON_AMBIGUOUS,
             Self::Excluded => names::REASON_EXCLUDED,
+            Self::RefusedBySink => names::REASON_REFUSED_BY_SINK,
             Self::NotWatchable => names::REASON_NOT_WATCHABLE,
             Self::WrongScope => names::REASON_WRONG_SCOPE,
             Self::DiscoveryFailed => names::REASON_DISCOVERY_FAILED,
@@ -115,10 +119,11 @@ impl<'a> Offer<'a> {
     }
 }
 
-/// Resolves an item against what is served.
-pub(super) fn resolve<'a>(item: &ItemSelector, offer: &Offer<'a>) -> Resolved<'a> {
+/// Resolves an item of a rule with this sink against what is served.
+pub(super) fn resolve<'a>(item: &ItemSelector, sink: &str, offer: &Offer<'a>) -> Resolved<'a> {
     let mut of_item = Resolver {
         item,
+        sink,
         catalog: offer.catalog,
         offer,
         used_groups: BTreeSet::new(),
@@ -141,6 +146,7 @@ pub(super) fn resolve<'a>(item: &ItemSelector, offer: &Offer<'a>) -> Resolved<'a
 
 struct Resolver<'a, 'i> {
     item: &'i ItemSelector,
+    sink: &'i str,
     catalog: &'a Catalog,
     offer: &'i Offer<'a>,
     /// Groups and versions that served any of the resources.
@@ -180,6 +186,7 @@ impl<'a> Resolver<'a, '_> {
             self.item.takes_scope(of.namespaced)
                 && of.is_watchable()
                 && !self.offer.exclusions.contains(&of.resource)
+                && self.refusal(of).is_none()
                 && !self.offer.twins.contains_key(&of.resource)
         };
         let types: Vec<_> = served.into_iter().filter(fits).collect();
@@ -220,6 +227,12 @@ impl<'a> Resolver<'a, '_> {
             );
             return Err((UnresolvedReason::Excluded, message));
         }
+        let refusal = types.iter().find_map(|of| self.refusal(of));
+        types.retain(|of| self.refusal(of).is_none());
+        if let (true, Some(why)) = (types.is_empty(), refusal) {
+            let message = format!("the sink {} takes no {name}: {why}", self.sink);
+            return Err((UnresolvedReason::RefusedBySink, message));
+        }
         let first = types.first().copied();
         types.retain(|of| of.is_watchable());
         if types.is_empty() {
@@ -243,6 +256,11 @@ impl<'a> Resolver<'a, '_> {
             }
             _ => Ok(types),
         }
+    }
+
+    /// Why the sink of the rule takes nothing of the type.
+    fn refusal(&self, of: &ServedType) -> Option<&str> {
+        self.offer.exclusions.refusal(self.sink, &of.resource)
     }
 
     fn is_named(&self, of: &ServedType) -> bool {

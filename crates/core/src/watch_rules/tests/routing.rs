@@ -141,8 +141,8 @@ fn rules_of_one_sink_differ_in_labels_and_operations() {
         (Operation::Update, [vec!["ns/one"], vec!["ns/two"], vec![]]),
         (Operation::Delete, [vec![], vec!["ns/two"], vec![]]),
     ] {
-        let heard = [&one, &two, &other].map(|interest| hears(interest, operation));
-        assert_eq!(heard, expected, "{operation}");
+        let of_all = [&one, &two, &other].map(|interest| hears(interest, operation));
+        assert_eq!(of_all, expected, "{operation}");
     }
     let all = hears(audience.all(), Operation::Create);
     assert_eq!(all, ["ns/any", "ns/one", "ns/two"]);

@@ -64,6 +64,37 @@ fn excluded_types_say_so() {
     assert_eq!(unresolved(&plan), [("jobs", "Excluded")]);
 }
 
+/// A sink may take less than others; a rule that means everything gets what its sink takes.
+#[test]
+fn what_a_sink_refuses_says_so() {
+    let mut exclusions = Exclusions::new([]);
+    exclusions.refuse("git", ("", "Secrets"), "it has no key");
+    let items = json!([{"resources": ["secrets", "configmaps"]}]);
+    let plan = |rule: CompiledRule| plan_rules(&snapshot([rule]), &catalog(scan()), &exclusions);
+    let named = plan(rule("ns", "r", items.clone()));
+    assert_eq!(streams(&named), ["configmaps.v1 in ns"]);
+    assert_eq!(unresolved(&named), [("secrets", "RefusedBySink")]);
+    assert_eq!(
+        message(&named),
+        "the sink git takes no secrets: it has no key"
+    );
+
+    let other = CompiledRule {
+        destination: "log".into(),
+        ..rule("ns", "r", items)
+    };
+    let other = plan(other);
+    assert_eq!(streams(&other), ["configmaps.v1 in ns", "secrets.v1 in ns"]);
+    assert!(unresolved(&other).is_empty());
+
+    let core = json!([{"apiGroups": [""], "resources": ["*"]}]);
+    let all = plan(rule("ns", "r", core));
+    assert!(unresolved(&all).is_empty());
+    let streams = streams(&all);
+    assert!(streams.contains(&"configmaps.v1 in ns".to_owned()));
+    assert!(!streams.contains(&"secrets.v1 in ns".to_owned()));
+}
+
 /// S41.
 #[test]
 fn what_cannot_be_watched_says_so() {
