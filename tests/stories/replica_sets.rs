@@ -92,9 +92,9 @@ impl Fleet {
 async fn two_clusters_go_through_the_steps_of_the_design(world: World) -> Result<()> {
     let fleet = Fleet::on(&world, ANOTHER).await?;
     fleet.create(&placement()).await?;
-    let body = json!({"maxConcurrency": 1, "minSuccessTime": "3s"});
+    let body = json!({"maxConcurrency": 1, "minSuccessTime": "10s"});
     fleet.create(&progressive(&body)).await?;
-    // The first is there, and has to stay so for a while.
+    // The first is there, and has to stay so for a while: long enough to be looked at.
     fleet
         .conditions_are([
             "PlacementVerified=True AsExpected",

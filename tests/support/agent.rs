@@ -313,17 +313,6 @@ impl Agent {
         Ok(entries(&record))
     }
 
-    /// Waits until no pass over a work is under way: one that is finds a change by itself, and mends it
-    /// without having told it.
-    pub(crate) async fn is_at_rest(&self, work: &str) -> Result<()> {
-        eventually(LIMIT, &format!("{work} to be at rest"), || async {
-            let state = self.state_of(work).await?;
-            ensure!(state["running"] == false, "{state}");
-            Ok(())
-        })
-        .await
-    }
-
     /// Passes that the agent has made over a work.
     async fn passes(&self, work: &str) -> Result<u64> {
         let state = self.state_of(work).await?;

@@ -39,6 +39,8 @@ async fn what_a_sink_was_told_is_not_told_again(world: World) -> Result<()> {
     let more = format!("[rules]\ndata_dir = {:?}\n", kept.display().to_string());
     let mut ruled = Ruled::with(&world, &more).await?;
     ruled.create_rule(&rule("maps", &["configmaps"])).await?;
+    // What a list shows has the order of names.
+    ruled.row_is("maps", "maps file True Watching 1 0").await?;
     for name in ["told-same", "told-changed", "told-gone"] {
         ruled.apply(&config_map(name, "1")).await?;
     }
@@ -90,6 +92,8 @@ async fn who_takes_over_tells_what_has_changed_since(world: World) -> Result<()>
     first.says("took the lease").await?;
     let second = start()?;
     ruled.create_rule(&rule("maps", &["configmaps"])).await?;
+    // What a list shows has the order of names.
+    ruled.row_is("maps", "maps file True Watching 1 0").await?;
     for name in ["told-same", "told-changed", "told-gone"] {
         ruled.apply(&config_map(name, "1")).await?;
     }
