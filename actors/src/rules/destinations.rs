@@ -123,7 +123,12 @@ impl Destinations {
         let destination = destination.or_insert_with(|| {
             let changed = Arc::clone(&self.changed);
             Destination {
-                outlet: Outlet::new(Arc::clone(name), self.settings.room, changed),
+                outlet: Outlet::new(
+                    self.cluster.as_str(),
+                    Arc::clone(name),
+                    self.settings.room,
+                    changed,
+                ),
                 queue: None,
             }
         });

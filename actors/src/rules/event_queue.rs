@@ -26,7 +26,7 @@ use tracing::{info, warn};
 
 use super::memory::Memory;
 use super::metrics;
-use super::outlet::{Doubt, Outlet, Record};
+use super::outlet::{Doubt, Outlet};
 use crate::sinks::{Sink, SinkError};
 use crate::supervision::{Backoff, BackoffPolicy, Io, Snapshot, Stop};
 use crate::watch::Area;
@@ -38,6 +38,13 @@ const BATCH: (usize, usize) = (200, 1 << 20);
 const DELIVERY_LIMIT: Duration = Duration::from_secs(120);
 /// What is left to a sink when the agent ends.
 const FLUSH_LIMIT: Duration = Duration::from_secs(3);
+/// Pause before an area is looked at once more that could not be listed, or had more than there was
+/// room for.
+const LOOK_AGAIN: BackoffPolicy = BackoffPolicy {
+    first: Duration::from_secs(5),
+    max: Duration::from_secs(60),
+    reset_after: Duration::from_secs(120),
+};
 const RETRY: BackoffPolicy = BackoffPolicy {
     first: Duration::from_millis(500),
     max: Duration::from_secs(30),
@@ -48,8 +55,8 @@ const RETRY: BackoffPolicy = BackoffPolicy {
 pub(super) trait Look: Send + Sync + 'static {
     /// Reads an object that is in doubt, and tells the sink of it.
     fn settle<'a>(&'a self, outlet: &'a Outlet, doubt: &'a Doubt) -> BoxFuture<'a, ()>;
-    /// Lists an area that is behind, and tells the sink of it as it has room.
-    fn list<'a>(&'a self, outlet: &'a Outlet, area: &'a Area) -> BoxFuture<'a, ()>;
+    /// Lists an area that is behind, and tells the sink of it as it has room; says whether it could.
+    fn list<'a>(&'a self, outlet: &'a Outlet, area: &'a Area) -> BoxFuture<'a, bool>;
 }
 
 /// What a queue shows of itself.
@@ -80,6 +87,7 @@ pub(super) struct EventQueue {
     sink: Arc<Mutex<Box<dyn Sink>>>,
     delivering: bool,
     looking: bool,
+    look_backoff: Backoff,
     listening: Option<SpawnHandle>,
     backoff: Backoff,
     failing: Option<(String, Timestamp)>,
@@ -115,6 +123,7 @@ impl EventQueue {
             delivering: false,
             looking: false,
             listening: None,
+            look_backoff: Backoff::new(LOOK_AGAIN),
             backoff: Backoff::new(RETRY),
             failing: None,
             delivered: 0,
@@ -146,8 +155,7 @@ impl EventQueue {
             return;
         }
         let batch = self.outlet.take(BATCH.0, BATCH.1);
-        let records = self.outlet.records();
-        if batch.is_empty() && (records.is_empty() || self.memory.is_none()) {
+        if batch.is_empty() && !self.outlet.has_records() {
             if self.stopping {
                 self.drained.notify_one();
             }
@@ -156,14 +164,16 @@ impl EventQueue {
         self.delivering = true;
         let (number, oldest) = (batch.len(), batch.first().map(|event| event.seen));
         let (sink, memory) = (Arc::clone(&self.sink), self.memory.clone());
-        let task = self.io.run(give(sink, memory, batch, records));
+        let outlet = Arc::clone(&self.outlet);
+        let task = self.io.run(give(sink, memory, outlet, batch));
         let task = async move {
             task.await
                 .unwrap_or_else(|error| Err(SinkError::new(error.to_string())))
         };
         ctx.spawn(task.into_actor(self).map(move |result, actor, ctx| {
-            actor.outlet.taken(result.is_ok());
-            metrics::delivery(actor.outlet.sink(), oldest, result.is_ok());
+            if number > 0 {
+                metrics::delivery(&actor.outlet, oldest, result.is_ok());
+            }
             match result {
                 Ok(()) => {
                     actor.delivered += number as u64;
@@ -175,6 +185,7 @@ impl EventQueue {
                     actor.advance(ctx);
                 }
                 Err(SinkError { text: error, lost }) => {
+                    actor.outlet.not_delivered();
                     if actor.stopping {
                         actor.drained.notify_one();
                     }
@@ -213,28 +224,35 @@ impl EventQueue {
             return;
         }
         self.looking = true;
+        let looks_at_area = area.is_some();
         let (look, outlet) = (Arc::clone(&self.look), Arc::clone(&self.outlet));
         let task = self.io.run(async move {
             for doubt in doubts {
                 look.settle(&outlet, &doubt).await;
             }
-            if let Some(area) = area {
-                look.list(&outlet, &area).await;
+            match area {
+                Some(area) => look.list(&outlet, &area).await,
+                None => true,
             }
         });
-        ctx.spawn(task.into_actor(self).map(|_, actor, ctx| {
+        ctx.spawn(task.into_actor(self).map(move |whole, actor, ctx| {
             actor.looking = false;
+            if looks_at_area && let Some(area) = actor.outlet.looked(whole.unwrap_or(false)) {
+                // Others have their turn meanwhile.
+                let pause = actor.look_backoff.failed();
+                ctx.run_later(pause, move |actor, _| actor.outlet.is_behind(&area));
+            }
             actor.advance(ctx);
         }));
     }
 }
 
-/// Gives the sink a batch, and remembers that it has it.
+/// Gives the sink a batch, and remembers that it has it: not before it does, and in order.
 async fn give(
     sink: Arc<Mutex<Box<dyn Sink>>>,
     memory: Option<Arc<Memory>>,
+    outlet: Arc<Outlet>,
     batch: Vec<Event>,
-    mut records: Vec<Record>,
 ) -> Result<(), SinkError> {
     let given = async {
         if batch.is_empty() {
@@ -249,12 +267,11 @@ async fn give(
                 "no answer within {DELIVERY_LIMIT:?}"
             )))
         });
-    let Some(memory) = memory else {
+    let last = batch.last().filter(|_| given.is_ok());
+    let records = outlet.delivered(last.map_or(0, |event| event.sequence));
+    let (Some(memory), false) = (memory, records.is_empty()) else {
         return given;
     };
-    if given.is_ok() {
-        records.extend(batch.iter().map(Record::of));
-    }
     let recorded = tokio::task::spawn_blocking(move || memory.record(&records)).await;
     // The sink has the events all the same; at worst it is told of them once more in another life.
     match recorded {
@@ -278,7 +295,10 @@ impl Supervised for EventQueue {
     fn restarting(&mut self, _: &mut Self::Context) {
         // What was taken is taken again; the sink may have had it.
         if self.delivering {
-            self.outlet.taken(false);
+            self.outlet.not_delivered();
+        }
+        if let Some(area) = self.outlet.looked(false) {
+            self.outlet.is_behind(&area);
         }
         (self.delivering, self.looking, self.listening) = (false, false, None);
         self.stopping = false;

@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use kube::Client;
 use kube::api::ListParams;
 use muster_core::manifest::Gvk;
-use muster_core::rule_events::{ObjectKey, Operation, State};
+use muster_core::rule_events::{FIRST_LOOK, ObjectKey, Operation, State};
 use muster_core::watch_rules::{Audience, Ordered, content_hash, sanitize};
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -28,8 +28,8 @@ use crate::watch::{Area, AreaListener, Listed, WatchedObject, api_of, api_versio
 const PAGE: u32 = 500;
 /// How often a look at an area that is behind sees whether its sink has room again.
 const EASE: Duration = Duration::from_millis(50);
-/// Pause before an area that could not be listed is listed again.
-const LIST_AGAIN: Duration = Duration::from_secs(5);
+/// How long the API server may take for an answer; a list's first page may be long in coming.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 /// One sink, and the rules because of which it wants something of an area.
 #[derive(Debug, Clone)]
@@ -89,8 +89,8 @@ impl Feed {
         }
     }
 
-    /// Tells these sinks of a state.
-    fn show(&self, routes: &[Route], object: &WatchedObject) {
+    /// Tells these sinks of a state that a watch or a look shows.
+    fn show(&self, routes: &[Route], watch: u64, object: &WatchedObject) {
         let key = self.key(object);
         let decoded = object.decode(&api_version(&self.area.resource), &self.kind);
         let decoded = match decoded {
@@ -141,8 +141,16 @@ impl Feed {
                 },
                 object: Arc::clone(text),
             };
-            outlet.wanted(&self.area, shown, &interest);
+            outlet.wanted(&self.area, watch, shown, &interest);
         }
+    }
+}
+
+/// What the API server answers, or why it does not.
+async fn answer<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
+    match tokio::time::timeout(ANSWER_LIMIT, request).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("no answer within {ANSWER_LIMIT:?}")),
     }
 }
 
@@ -160,8 +168,8 @@ impl AreaListener for Feed {
         }
     }
 
-    fn seen(&self, object: &Arc<WatchedObject>) {
-        self.show(&self.routes(), object);
+    fn seen(&self, watch: u64, object: &Arc<WatchedObject>) {
+        self.show(&self.routes(), watch, object);
     }
 
     fn gone(&self, last: &Arc<WatchedObject>) {
@@ -189,8 +197,8 @@ impl AreaListener for Feed {
 pub(super) struct Feeds {
     client: ClientOf,
     by_area: Mutex<HashMap<Area, Arc<Feed>>>,
-    /// Numbers of lists that no watch makes; no watch has one as high.
-    lists: AtomicU64,
+    /// The number of the next look.
+    looks: AtomicU64,
 }
 
 /// A client shows nothing of itself.
@@ -207,7 +215,7 @@ impl Feeds {
         Self {
             client: ClientOf(client),
             by_area: Mutex::default(),
-            lists: AtomicU64::new(1 << 63),
+            looks: AtomicU64::new(FIRST_LOOK),
         }
     }
 
@@ -239,41 +247,39 @@ impl Look for Feeds {
                 &doubt.area.resource,
                 Some(&doubt.namespace),
             );
-            let read = api.get_opt(&doubt.name).await;
+            let read = answer(api.get_opt(&doubt.name)).await;
             let Some((feed, route)) = self.of(&doubt.area, outlet) else {
                 return; // nobody wants to know any more
             };
             match read {
-                Ok(Some(object)) => feed.show(&[route], &object),
+                Ok(Some(object)) => feed.show(&[route], FIRST_LOOK, &object),
                 Ok(None) => outlet.absent(doubt, &feed.kind, route.audience.all()),
                 Err(error) => {
                     debug!(area = %doubt.area, %error, "an object in doubt was not read");
-                    outlet.is_behind(doubt.area.clone());
+                    outlet.is_behind(&doubt.area);
                 }
             }
         }
         .boxed()
     }
 
-    fn list<'a>(&'a self, outlet: &'a Outlet, area: &'a Area) -> BoxFuture<'a, ()> {
+    fn list<'a>(&'a self, outlet: &'a Outlet, area: &'a Area) -> BoxFuture<'a, bool> {
         async move {
             let api = api_of(
                 self.client.0.clone(),
                 &area.resource,
                 area.namespace.as_deref(),
             );
-            let list = self.lists.fetch_add(1, Ordering::Relaxed);
-            outlet.listing(area, list);
+            let look = self.looks.fetch_add(1, Ordering::Relaxed);
+            outlet.listing(area, look);
             let mut listed = Listed::default();
             let mut params = ListParams::default().limit(PAGE);
             loop {
-                let page = match api.list(&params).await {
+                let page = match answer(api.list(&params)).await {
                     Ok(page) => page,
                     Err(error) => {
-                        debug!(%area, %error, "an area that is behind was not listed, once more");
-                        sleep(LIST_AGAIN).await;
-                        outlet.is_behind(area.clone());
-                        return;
+                        debug!(%area, %error, "an area that is behind was not listed");
+                        return false;
                     }
                 };
                 for object in page.items {
@@ -281,10 +287,10 @@ impl Look for Feeds {
                         sleep(EASE).await;
                     }
                     let Some((feed, route)) = self.of(area, outlet) else {
-                        return;
+                        return true; // nobody wants to know any more
                     };
                     listed.add(object.namespace(), object.name());
-                    feed.show(&[route], &object);
+                    feed.show(&[route], look, &object);
                 }
                 match page.metadata.continue_ {
                     Some(token) if !token.is_empty() => params = params.continue_token(&token),
@@ -292,8 +298,9 @@ impl Look for Feeds {
                 }
             }
             if let Some((feed, route)) = self.of(area, outlet) {
-                outlet.listed(area, list, &listed, &feed.kind, route.audience.all());
+                outlet.listed(area, look, &listed, &feed.kind, route.audience.all());
             }
+            true
         }
         .boxed()
     }

@@ -178,7 +178,7 @@ impl Listening {
             |(sink, audience): &(&Arc<str>, &Audience)| self.routes.get(*sink) != Some(*audience);
         let new = routes.iter().filter(is_new);
         for outlet in new.filter_map(|(sink, _)| outlet(sink)) {
-            outlet.is_behind(area.clone());
+            outlet.is_behind(area);
         }
         self.routes = routes;
     }

@@ -8,11 +8,9 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use muster_core::rule_events::{ObjectKey, State};
+use muster_core::rule_events::{ObjectKey, Record, State};
 use muster_core::watch_plan::Resource;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
-
-use super::outlet::Record;
 
 /// Hash, uid and the rules that want to hear when it is gone.
 type Had = (&'static [u8; 32], &'static str, Vec<&'static str>);

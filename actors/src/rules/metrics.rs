@@ -1,13 +1,15 @@
 //! What operators see of rules, each metric named and described here once.
 
-use std::sync::{Arc, Once};
+use std::sync::Once;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use metrics::{
-    Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+    Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 use muster_core::rule_events::{Operation, Pending};
+
+use super::outlet::Outlet;
 
 const EVENTS: &str = "muster_rule_events_total";
 const DEPTH: &str = "muster_rule_queue_depth";
@@ -27,7 +29,7 @@ pub(super) fn describe() {
     ONCE.call_once(|| {
         describe_counter!(
             EVENTS,
-            "States of objects that rules want, by sink, operation and what came of it: queued for \
+            "States of objects that rules want, by cluster, sink, operation and what came of it: queued for \
              the sink, known to it already, filtered by the operations of the rules, or missed for \
              want of room and looked for again."
         );
@@ -68,28 +70,46 @@ pub(super) fn describe() {
     });
 }
 
-pub(super) fn event(sink: &Arc<str>, operation: Option<Operation>, result: &'static str) {
+/// Whose figures: a process may have agents of several clusters, each with all sinks.
+fn labels(outlet: &Outlet) -> Vec<Label> {
+    vec![
+        Label::new("cluster", outlet.cluster().to_string()),
+        Label::new("sink", outlet.sink().to_string()),
+    ]
+}
+
+fn labels_and<const N: usize>(
+    outlet: &Outlet,
+    more: [(&'static str, &'static str); N],
+) -> Vec<Label> {
+    let more = more.map(|(name, value)| Label::from_static_parts(name, value));
+    let mut labels = labels(outlet);
+    labels.extend(more);
+    labels
+}
+
+pub(super) fn event(outlet: &Outlet, operation: Option<Operation>, result: &'static str) {
     let operation = operation.map_or("", Operation::as_str);
-    let sink = sink.to_string();
-    counter!(EVENTS, "sink" => sink, "operation" => operation, "result" => result).increment(1);
+    let more = [("operation", operation), ("result", result)];
+    counter!(EVENTS, labels_and(outlet, more)).increment(1);
 }
 
 #[allow(clippy::cast_precision_loss, reason = "queues are short")]
-pub(super) fn queue(sink: &Arc<str>, pending: &Pending) {
-    gauge!(DEPTH, "sink" => sink.to_string()).set(pending.len() as f64);
+pub(super) fn queue(outlet: &Outlet, pending: &Pending) {
+    gauge!(DEPTH, labels(outlet)).set(pending.len() as f64);
     let age = pending.oldest().map(age).unwrap_or_default();
-    gauge!(AGE, "sink" => sink.to_string()).set(age.as_secs_f64());
+    gauge!(AGE, labels(outlet)).set(age.as_secs_f64());
 }
 
 fn age(seen: Timestamp) -> Duration {
     Duration::try_from(Timestamp::now().duration_since(seen)).unwrap_or_default()
 }
 
-pub(super) fn delivery(sink: &Arc<str>, oldest: Option<Timestamp>, delivered: bool) {
+pub(super) fn delivery(outlet: &Outlet, oldest: Option<Timestamp>, delivered: bool) {
     let result = if delivered { "ok" } else { "error" };
-    counter!(DELIVERIES, "sink" => sink.to_string(), "result" => result).increment(1);
+    counter!(DELIVERIES, labels_and(outlet, [("result", result)])).increment(1);
     if let Some(seen) = oldest.filter(|_| delivered) {
-        histogram!(LATENCY, "sink" => sink.to_string()).record(age(seen));
+        histogram!(LATENCY, labels(outlet)).record(age(seen));
     }
 }
 

@@ -4,12 +4,12 @@
 //! Called on the threads of the watches, so it never waits: what finds no room is not remembered as
 //! had, and the area is looked at again when there is room.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use muster_core::rule_events::{
-    Event, Mirror, ObjectKey, Operation, Pending, Room, RuleNames, State, Verdict,
+    Event, Mirror, ObjectKey, Operation, Pending, Record, Room, RuleNames, State, Verdict,
 };
 use muster_core::watch_rules::Interest;
 use tokio::sync::Notify;
@@ -37,34 +37,14 @@ pub(super) struct Doubt {
     pub(super) asked: u64,
 }
 
-/// What a sink has of an object, to be remembered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Record {
-    pub(super) key: ObjectKey,
-    /// Its state, of which the version is not kept; `None` if it is gone, or not wanted any more.
-    pub(super) has: Option<State>,
-}
-
-impl Record {
-    pub(super) fn of(event: &Event) -> Self {
-        Self {
-            key: event.key.clone(),
-            has: event.hash.map(|hash| State {
-                uid: Arc::clone(&event.uid),
-                version: 0,
-                hash,
-                on_delete: Arc::clone(&event.on_delete),
-            }),
-        }
-    }
-}
-
 #[derive(Debug)]
 struct OutletState {
     mirrors: BTreeMap<Area, Mirror>,
     pending: Pending,
-    /// Areas that have more than there was room for.
-    behind: BTreeSet<Area>,
+    /// Areas that have more than there was room for, in the order in which they are looked at.
+    behind: VecDeque<Area>,
+    /// The area that is being looked at because of that, and whether it has more once again.
+    looked_at: Option<(Area, bool)>,
     doubts: VecDeque<Doubt>,
     /// Events of each rule so far, and when the last one was.
     counts: BTreeMap<Arc<str>, (u64, Timestamp)>,
@@ -72,13 +52,31 @@ struct OutletState {
     failing: Option<String>,
     /// What the sink had in an earlier life, of areas that no rule has wanted yet.
     remembered: Told,
-    /// What is to be remembered besides what is delivered.
+    /// What is to be remembered of objects of which nothing waits.
     records: Vec<Record>,
+}
+
+impl OutletState {
+    /// Has this remembered, after what waits for the object.
+    fn note(&mut self, key: ObjectKey, has: Option<State>) {
+        let record = self.pending.settle(Record { key, has });
+        self.records.extend(record);
+    }
+
+    fn is_behind(&mut self, area: &Area) {
+        match &mut self.looked_at {
+            // Not at once: what did not work a moment ago would not work now.
+            Some((at, again)) if at == area => *again = true,
+            _ if self.behind.contains(area) => {}
+            _ => self.behind.push_back(area.clone()),
+        }
+    }
 }
 
 /// What a sink is told. See the module.
 #[derive(Debug)]
 pub(super) struct Outlet {
+    cluster: Arc<str>,
     sink: Arc<str>,
     state: Mutex<OutletState>,
     /// There is something to do for the queue.
@@ -89,11 +87,17 @@ pub(super) struct Outlet {
 
 impl Outlet {
     /// `changed` is told when the sink begins to fail, and when it ends that.
-    pub(super) fn new(sink: impl Into<Arc<str>>, room: Room, changed: Arc<Notify>) -> Arc<Self> {
+    pub(super) fn new(
+        cluster: impl Into<Arc<str>>,
+        sink: impl Into<Arc<str>>,
+        room: Room,
+        changed: Arc<Notify>,
+    ) -> Arc<Self> {
         let state = OutletState {
             mirrors: BTreeMap::new(),
             pending: Pending::new(room),
-            behind: BTreeSet::new(),
+            behind: VecDeque::new(),
+            looked_at: None,
             doubts: VecDeque::new(),
             counts: BTreeMap::new(),
             failing: None,
@@ -101,11 +105,16 @@ impl Outlet {
             records: Vec::new(),
         };
         Arc::new(Self {
+            cluster: cluster.into(),
             sink: sink.into(),
             state: Mutex::new(state),
             work: Notify::new(),
             changed,
         })
+    }
+
+    pub(super) const fn cluster(&self) -> &Arc<str> {
+        &self.cluster
     }
 
     pub(super) const fn sink(&self) -> &Arc<str> {
@@ -124,15 +133,10 @@ impl Outlet {
     /// All areas that rules want have been joined: what is remembered of others is not wanted any more.
     pub(super) fn forget_others(&self) {
         let mut state = self.lock();
-        let others = std::mem::take(&mut state.remembered);
-        let others = others.into_keys().map(|key| Record { key, has: None });
-        state.records.extend(others);
+        for (key, _) in std::mem::take(&mut state.remembered) {
+            state.note(key, None);
+        }
         self.work.notify_one();
-    }
-
-    /// What is to be remembered besides what is delivered.
-    pub(super) fn records(&self) -> Vec<Record> {
-        std::mem::take(&mut self.lock().records)
     }
 
     /// Rules want something of this area.
@@ -169,14 +173,10 @@ impl Outlet {
         let mut guard = self.lock();
         let state = &mut *guard;
         if let Some(mirror) = state.mirrors.remove(area) {
-            let others = || {
-                state
-                    .mirrors
-                    .iter()
-                    .filter(|(it, _)| it.resource == area.resource)
-            };
             for (namespace, name, ..) in mirror.told() {
-                if others().any(|(_, known)| known.has(namespace, name)) {
+                let others = state.mirrors.iter();
+                let mut others = others.filter(|(it, _)| it.resource == area.resource);
+                if others.any(|(_, known)| known.has(namespace, name)) {
                     continue; // it has been taken over
                 }
                 let key = ObjectKey {
@@ -184,11 +184,11 @@ impl Outlet {
                     namespace: Arc::clone(namespace),
                     name: Arc::clone(name),
                 };
-                state.records.push(Record { key, has: None });
+                state.note(key, None);
             }
             self.work.notify_one();
         }
-        state.behind.remove(area);
+        state.behind.retain(|other| other != area);
         state.doubts.retain(|doubt| doubt.area != *area);
     }
 
@@ -198,8 +198,8 @@ impl Outlet {
         }
     }
 
-    /// An object has this state, in which these rules want it.
-    pub(super) fn wanted(&self, area: &Area, shown: Shown, interest: &Interest) {
+    /// An object has this state, in which these rules want it, as a watch or a look says.
+    pub(super) fn wanted(&self, area: &Area, watch: u64, shown: Shown, interest: &Interest) {
         let mut state = self.lock();
         let state = &mut *state;
         let Some(mirror) = state.mirrors.get_mut(area) else {
@@ -212,33 +212,41 @@ impl Outlet {
             object,
         } = shown;
         let room = state.pending.has_room(&key, object.len());
-        match mirror.wanted(&key.namespace, &key.name, seen.clone(), room) {
+        match mirror.wanted(watch, &key.namespace, &key.name, seen.clone(), room) {
             Verdict::Tell(operation) => {
                 let event = Event {
                     sequence: 0,
                     key,
                     kind,
                     operation,
-                    uid: seen.uid,
+                    uid: Arc::clone(&seen.uid),
                     version: seen.version,
-                    hash: Some(seen.hash),
                     object: Some(object),
                     rules: Arc::clone(interest.of(operation)),
-                    on_delete: seen.on_delete,
+                    has: Some(seen),
                     seen: Timestamp::now(),
                 };
                 self.push(state, event);
             }
-            Verdict::Known => metrics::event(&self.sink, None, "known"),
+            Verdict::Known => metrics::event(self, None, "known"),
             Verdict::OtherRules => {
-                metrics::event(&self.sink, None, "known");
-                let has = Some(seen);
-                state.records.push(Record { key, has });
+                metrics::event(self, None, "known");
+                state.note(key, Some(seen));
+                self.work.notify_one();
+            }
+            Verdict::Doubtful => {
+                let asked = mirror.count();
+                state.doubts.push_back(Doubt {
+                    area: area.clone(),
+                    namespace: key.namespace,
+                    name: key.name,
+                    asked,
+                });
                 self.work.notify_one();
             }
             Verdict::Missed => {
-                metrics::event(&self.sink, None, "missed");
-                state.behind.insert(area.clone());
+                metrics::event(self, None, "missed");
+                state.is_behind(area);
                 self.work.notify_one();
             }
         }
@@ -320,12 +328,12 @@ impl Outlet {
 
     fn push(&self, state: &mut OutletState, event: Event) {
         if event.rules.is_empty() {
-            metrics::event(&self.sink, Some(event.operation), "filtered");
-            state.records.push(Record::of(&event));
+            metrics::event(self, Some(event.operation), "filtered");
+            state.note(event.key, event.has);
             self.work.notify_one();
             return;
         }
-        metrics::event(&self.sink, Some(event.operation), "queued");
+        metrics::event(self, Some(event.operation), "queued");
         for rule in event.rules.iter() {
             if let Some((count, last)) = state.counts.get_mut(rule) {
                 (*count, *last) = (*count + 1, event.seen);
@@ -334,7 +342,7 @@ impl Outlet {
             }
         }
         state.pending.push(event);
-        metrics::queue(&self.sink, &state.pending);
+        metrics::queue(self, &state.pending);
         self.work.notify_one();
     }
 
@@ -343,15 +351,26 @@ impl Outlet {
         self.lock().pending.take(events, bytes)
     }
 
-    /// The sink has what was taken, or, if not, is to be given it again.
-    pub(super) fn taken(&self, delivered: bool) {
+    /// Whether there is something to be remembered although nothing waits.
+    pub(super) fn has_records(&self) -> bool {
+        !self.lock().records.is_empty()
+    }
+
+    /// The sink has what was taken, up to the event with this sequence: what is to be remembered now,
+    /// in order.
+    pub(super) fn delivered(&self, last: u64) -> Vec<Record> {
         let mut state = self.lock();
-        if delivered {
-            state.pending.done();
-        } else {
-            state.pending.again();
-        }
-        metrics::queue(&self.sink, &state.pending);
+        let mut records = std::mem::take(&mut state.records);
+        records.extend(state.pending.done(last));
+        metrics::queue(self, &state.pending);
+        records
+    }
+
+    /// The sink does not have what was taken, and is given it again.
+    pub(super) fn not_delivered(&self) {
+        let mut state = self.lock();
+        state.pending.again();
+        metrics::queue(self, &state.pending);
     }
 
     /// Doubts, oldest first.
@@ -365,14 +384,23 @@ impl Outlet {
         if !state.pending.has_ease() {
             return None;
         }
-        state.behind.pop_first()
+        let area = state.behind.pop_front()?;
+        state.looked_at = Some((area.clone(), false));
+        Some(area)
+    }
+
+    /// [`Outlet::behind`]'s area has been looked at, and all of it was seen if `whole`. Gives it back
+    /// if it has to be looked at once more.
+    pub(super) fn looked(&self, whole: bool) -> Option<Area> {
+        let (area, again) = self.lock().looked_at.take()?;
+        (again || !whole).then_some(area)
     }
 
     /// It has to be looked at again.
-    pub(super) fn is_behind(&self, area: Area) {
+    pub(super) fn is_behind(&self, area: &Area) {
         let mut state = self.lock();
-        if state.mirrors.contains_key(&area) {
-            state.behind.insert(area);
+        if state.mirrors.contains_key(area) {
+            state.is_behind(area);
             self.work.notify_one();
         }
     }
@@ -394,14 +422,30 @@ impl Outlet {
         }
     }
 
-    /// The sink has nothing any more: it is told everything that is there as new.
+    /// The sink has nothing any more: it is told everything that is there as new. Nothing waits then,
+    /// nor is anything remembered as had.
     pub(super) fn tell_anew(&self) {
         let mut guard = self.lock();
         let state = &mut *guard;
+        state.pending.clear();
+        state.doubts.clear();
         for (area, mirror) in &mut state.mirrors {
-            *mirror = Mirror::new();
-            state.behind.insert(area.clone());
+            let had = std::mem::take(mirror);
+            let records = had.told().map(|(namespace, name, _)| Record {
+                key: ObjectKey {
+                    resource: area.resource.clone(),
+                    namespace: Arc::clone(namespace),
+                    name: Arc::clone(name),
+                },
+                has: None,
+            });
+            state.records.extend(records);
         }
+        let areas: Vec<Area> = state.mirrors.keys().cloned().collect();
+        for area in areas {
+            state.is_behind(&area);
+        }
+        metrics::queue(self, &state.pending);
         self.work.notify_one();
     }
 
@@ -452,10 +496,9 @@ fn gone(
         operation: Operation::Delete,
         uid: Arc::default(),
         version,
-        hash: None,
         object: None,
         rules,
-        on_delete: Arc::default(),
+        has: None,
         seen: Timestamp::now(),
     }
 }

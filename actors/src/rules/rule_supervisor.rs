@@ -29,7 +29,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client};
-use muster_core::watch_rules::{Catalog, Exclusions, RulePlan, Scan, UnresolvedReason, plan_rules};
+use muster_core::watch_rules::{
+    Catalog, Exclusions, REMOVAL_GRACE, RulePlan, RuleSnapshot, Scan, UnresolvedReason, plan_rules,
+};
 use serde::Serialize;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -113,8 +115,13 @@ pub(super) struct RuleSupervisor {
     listeners: Listeners,
     statuses: Statuses,
     plan: RulePlan,
+    /// The rules that are planned for, whatever asks for a plan: newer ones have not been quiet yet.
+    rules: Option<Arc<RuleSnapshot>>,
     revision: u64,
-    planned: bool,
+    /// When the first plan was made.
+    planned: Option<Instant>,
+    /// What sinks had by rules of an earlier life that are no more is forgotten.
+    forgot: bool,
     /// What is kept of the sinks has been read.
     sinks_started: bool,
     /// When rules changed that are not planned for yet, and the timer that ends the wait.
@@ -171,8 +178,10 @@ impl RuleSupervisor {
             listeners,
             statuses: Statuses::default(),
             plan: RulePlan::default(),
+            rules: None,
             revision: 0,
-            planned: false,
+            planned: None,
+            forgot: false,
             sinks_started: false,
             waiting: None,
             asking: None,
@@ -216,6 +225,7 @@ impl RuleSupervisor {
         let at = quiet.min(first + settings.debounce_max);
         let timer = ctx.run_later(at.saturating_duration_since(now), |actor, ctx| {
             actor.waiting = None;
+            actor.take_rules();
             actor.ask(Trigger::Rules, ctx);
         });
         self.waiting = Some((first, timer));
@@ -279,23 +289,25 @@ impl RuleSupervisor {
     }
 
     fn replan(&mut self, trigger: Trigger, ctx: &mut Context<Self>) {
-        let Some(published) = self.deps.rules.published() else {
-            return; // the rules are not known yet
+        if self.waiting.is_none() || self.rules.is_none() {
+            self.take_rules();
+        }
+        let Some(rules) = self.rules.clone() else {
+            return; // they are not known yet
         };
         if !self.catalog.is_loaded() || !self.sinks_started {
             return;
         }
         let started = Instant::now();
-        let plan = plan_rules(&published.snapshot, &self.catalog, &self.exclusions);
-        self.revision = published.snapshot.revision;
-        let routes = plan.routes(&published.snapshot, |sink| {
-            self.destinations.is_started(sink)
-        });
+        let plan = plan_rules(&rules, &self.catalog, &self.exclusions);
+        self.revision = rules.revision;
+        let routes = plan.routes(&rules, |sink| self.destinations.is_started(sink));
         let change = self.listeners.follow(&plan, routes, &self.destinations);
-        if !self.planned {
+        let planned = *self.planned.get_or_insert(started);
+        if !self.forgot && self.is_all_known(planned.elapsed()) {
             self.destinations.forget_others();
+            self.forgot = true;
         }
-        self.planned = true;
         self.plan = plan;
         self.tell_metrics();
         self.statuses.look();
@@ -337,6 +349,19 @@ impl RuleSupervisor {
         }
     }
 
+    fn take_rules(&mut self) {
+        let published = self.deps.rules.published();
+        self.rules = published.map(|published| Arc::clone(&published.snapshot));
+    }
+
+    /// Whether a type that is not known can be taken for gone: all groups have answered, and one that
+    /// is about to be served has had its time, as the API server may have started with the agent.
+    fn is_all_known(&self, since_first_plan: Duration) -> bool {
+        let grace = Duration::try_from(REMOVAL_GRACE).unwrap_or(Duration::MAX);
+        let has_answered = self.catalog.is_complete() && self.catalog.degraded().next().is_none();
+        has_answered && since_first_plan >= grace
+    }
+
     fn tell_metrics(&self) {
         let mut unresolved: BTreeMap<UnresolvedReason, usize> = UnresolvedReason::ALL
             .iter()
@@ -372,7 +397,7 @@ impl RuleSupervisor {
         };
         let coverage = self.listeners.coverage(&self.plan);
         let known = Known {
-            plan: self.planned.then_some(&self.plan),
+            plan: self.planned.map(|_| &self.plan),
             destinations: &self.destinations,
             discovery: self.discovery.as_ref().err().map(String::as_str),
             coverage: &coverage,

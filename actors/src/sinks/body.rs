@@ -72,10 +72,9 @@ pub(super) mod tests {
             operation,
             uid: if gone { "" } else { "u-1" }.into(),
             version: if gone { 0 } else { 41 },
-            hash: None,
             object: object.map(Into::into),
             rules: ["ns1/all".into()].into(),
-            on_delete: [].into(),
+            has: None,
             seen: Timestamp::UNIX_EPOCH,
         }
     }

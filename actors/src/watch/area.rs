@@ -19,8 +19,8 @@ use super::table::{Cover, Coverage, Covers, Listed, Unwatched, Watches};
 pub trait AreaListener: Send + Sync + fmt::Debug {
     /// A watch, by its number, begins to list; what it lists comes as [`AreaListener::seen`].
     fn listing(&self, watch: u64);
-    /// An object has, or had, this state.
-    fn seen(&self, object: &Arc<WatchedObject>);
+    /// An object has, or had, this state, as this watch shows.
+    fn seen(&self, watch: u64, object: &Arc<WatchedObject>);
     /// An object is gone; its last state.
     fn gone(&self, last: &Arc<WatchedObject>);
     /// A watch has listed everything in the area, and nothing else was there. The list may be from

@@ -397,8 +397,9 @@ impl Watches {
         }
     }
 
-    /// Tells those who asked for it of a state of an object; says whether there are any.
-    pub(super) fn seen(&self, resource: &Resource, object: WatchedObject) -> bool {
+    /// Tells those who asked for it of a state of an object that a watch shows; says whether there are
+    /// any.
+    pub(super) fn seen(&self, resource: &Resource, watch: u64, object: WatchedObject) -> bool {
         let (subscribers, listeners) = self.who_wants(resource, &object);
         if subscribers.is_empty() && listeners.is_empty() {
             return false;
@@ -408,7 +409,7 @@ impl Watches {
             subscriber.seen(&object);
         }
         for listener in listeners {
-            listener.seen(&object);
+            listener.seen(watch, &object);
         }
         true
     }
@@ -611,9 +612,9 @@ mod tests {
         let (b, as_b) = ear();
         let first = watches.subscribe(path("ns1", "x"), as_a);
         let _second = watches.subscribe(path("ns1", "x"), as_b);
-        assert!(watches.seen(&pods(), object("ns1", "x", 7)));
-        assert!(!watches.seen(&pods(), object("ns2", "x", 8)));
-        assert!(!watches.seen(&Resource::new("", "v1", "nodes"), object("ns1", "x", 8)));
+        assert!(watches.seen(&pods(), 1, object("ns1", "x", 7)));
+        assert!(!watches.seen(&pods(), 1, object("ns2", "x", 8)));
+        assert!(!watches.seen(&Resource::new("", "v1", "nodes"), 1, object("ns1", "x", 8)));
         assert_eq!(a.heard(), ["x 7"]);
         assert_eq!(b.heard(), ["x 7"]);
         drop(first);

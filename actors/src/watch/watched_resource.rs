@@ -162,7 +162,7 @@ impl WatchedResource {
                 Ok(watcher::Event::InitApply(object)) => {
                     let (namespace, name) =
                         (object.namespace().to_owned(), object.name().to_owned());
-                    let wanted = watches.seen(&key.resource, object);
+                    let wanted = watches.seen(&key.resource, id, object);
                     if wanted {
                         listing.add(&namespace, &name);
                     }
@@ -173,7 +173,7 @@ impl WatchedResource {
                     return Some(News::Synced);
                 }
                 Ok(watcher::Event::Apply(object)) => {
-                    counts.count(watches.seen(&key.resource, object));
+                    counts.count(watches.seen(&key.resource, id, object));
                 }
                 Ok(watcher::Event::Delete(object)) => {
                     counts.count(watches.gone(&key.resource, object));

@@ -1,6 +1,7 @@
 //! Rules on an embedded cluster, on a paused clock.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,43 +35,90 @@ impl SinkMaker for Ear {
     }
 }
 
-struct Ruled {
-    server: ApiServer,
-    gate: Gate,
-    ears: BTreeMap<&'static str, Ear>,
-    rules: Rules,
+pub(super) struct Ruled {
+    pub(super) server: ApiServer,
+    pub(super) gate: Gate,
+    pub(super) ears: BTreeMap<&'static str, Ear>,
+    pub(super) rules: Rules,
     watches: actix::Addr<WatchSupervisor>,
     registry: Registry,
 }
 
-const MAPS_OF_A: &str = "/api/v1/namespaces/a/configmaps";
+pub(super) const MAPS_OF_A: &str = "/api/v1/namespaces/a/configmaps";
 const MAPS: &str = "/api/v1/configmaps";
 
-fn item(resources: &[&str]) -> Value {
+pub(super) fn item(resources: &[&str]) -> Value {
     json!({"resources": resources})
 }
 
+/// How a life begins.
+pub(super) struct Start {
+    /// Of an earlier life.
+    pub(super) server: Option<ApiServer>,
+    pub(super) gate: Gate,
+    pub(super) data_dir: Option<PathBuf>,
+    pub(super) wholesale: bool,
+    pub(super) max_watches: usize,
+}
+
+impl Default for Start {
+    fn default() -> Self {
+        Self {
+            server: None,
+            gate: Gate::default(),
+            data_dir: None,
+            wholesale: true,
+            max_watches: 20,
+        }
+    }
+}
+
+/// With namespaces a and b.
+async fn new_server() -> ApiServer {
+    let mut server = ApiServer::builder().storage(Storage::Memory);
+    for crd in muster_api::crds::rules() {
+        server = server.crd(crd);
+    }
+    let server = server.build().await.unwrap();
+    for name in ["a", "b"] {
+        let namespace = json!({"metadata": {"name": name}});
+        let namespace: Namespace = serde_json::from_value(namespace).unwrap();
+        let api = Api::all(server.client());
+        api.create(&PostParams::default(), &namespace)
+            .await
+            .unwrap();
+    }
+    server
+}
+
 impl Ruled {
-    async fn start() -> Self {
-        Self::start_with(true, 20).await
+    pub(super) async fn start() -> Self {
+        Self::start_as(Start::default()).await
     }
 
     async fn start_with(wholesale: bool, max_watches: usize) -> Self {
+        Self::start_as(Start {
+            wholesale,
+            max_watches,
+            ..Start::default()
+        })
+        .await
+    }
+
+    pub(super) async fn start_as(start: Start) -> Self {
+        let Start {
+            server,
+            gate,
+            data_dir,
+            wholesale,
+            max_watches,
+        } = start;
         tokio::time::pause();
-        let mut server = ApiServer::builder().storage(Storage::Memory);
-        for crd in muster_api::crds::rules() {
-            server = server.crd(crd);
-        }
-        let server = server.build().await.unwrap();
-        for name in ["a", "b"] {
-            let namespace = json!({"metadata": {"name": name}});
-            let namespace: Namespace = serde_json::from_value(namespace).unwrap();
-            let api = Api::all(server.client());
-            api.create(&PostParams::default(), &namespace)
-                .await
-                .unwrap();
-        }
-        let (gate, watches) = (Gate::default(), Watches::new());
+        let server = match server {
+            Some(server) => server,
+            None => new_server().await,
+        };
+        let watches = Watches::new();
         let client: Client = gate.client(server.client());
         let (registry, health) = (Registry::new(), Health::new());
         let limits = WatchLimits {
@@ -111,7 +159,7 @@ impl Ruled {
                     wholesale,
                     room: Room::default(),
                     never_watch: Exclusions::default(),
-                    data_dir: None,
+                    data_dir,
                     discovery_limit: Duration::from_secs(15),
                 },
                 sinks: sinks.collect(),
@@ -144,15 +192,15 @@ impl Ruled {
         world
     }
 
-    async fn supervisor(&self) -> Value {
+    pub(super) async fn supervisor(&self) -> Value {
         self.rules.supervisor.send(Snapshot).await.unwrap()
     }
 
-    async fn updates(&self) -> u64 {
+    pub(super) async fn updates(&self) -> u64 {
         self.supervisor().await["updates"].as_u64().unwrap()
     }
 
-    async fn put(&self, name: &str, destination: &str, items: Value) {
+    pub(super) async fn put(&self, name: &str, destination: &str, items: Value) {
         let api: Api<WatchRule> = Api::namespaced(self.server.client(), "a");
         let rule = json!({"apiVersion": "rules.muster.dev/v1alpha1", "kind": "WatchRule",
             "metadata": {"name": name}, "spec": {"destination": destination, "rules": items}});
@@ -177,7 +225,7 @@ impl Ruled {
         api.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    async fn write(&self, namespace: &str, name: &str, value: &str, labels: Value) {
+    pub(super) async fn write(&self, namespace: &str, name: &str, value: &str, labels: Value) {
         let api: Api<ConfigMap> = Api::namespaced(self.server.client(), namespace);
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": name, "labels": labels}, "data": {"v": value}});
@@ -192,7 +240,7 @@ impl Ruled {
         api.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    async fn open(&self, wanted: &[&str]) {
+    pub(super) async fn open(&self, wanted: &[&str]) {
         let wanted: BTreeSet<String> = wanted.iter().map(|path| (*path).to_owned()).collect();
         let open = || {
             let open = self.gate.open().into_iter();
@@ -205,7 +253,7 @@ impl Ruled {
         eventually(open, |open| *open == wanted).await;
     }
 
-    async fn hears(&self, sink: &str, wanted: &[&str]) {
+    pub(super) async fn hears(&self, sink: &str, wanted: &[&str]) {
         let ear = &self.ears[sink];
         eventually(|| ear.told(), |told| *told == wanted).await;
     }
@@ -220,7 +268,7 @@ impl Ruled {
             .unwrap_or_default()
     }
 
-    async fn reason_is(&self, name: &str, wanted: &str) -> String {
+    pub(super) async fn reason_is(&self, name: &str, wanted: &str) -> String {
         let deadline = Instant::now() + Duration::from_secs(300);
         loop {
             let (reason, message) = self.reason(name).await;
@@ -232,12 +280,13 @@ impl Ruled {
         }
     }
 
-    async fn end(self) {
+    pub(super) async fn end(self) {
         self.rules.clone().stop().await;
         assert!(stop(&self.watches, Duration::from_secs(10)).await);
         assert_eq!(self.registry.ended(Duration::from_secs(5)).await, Ok(()));
         self.open(&[]).await;
         assert!(self.gate.open().is_empty());
+        tokio::time::resume();
     }
 }
 
@@ -297,6 +346,33 @@ async fn changes_that_come_together_are_one_update() {
     ruled.end().await;
 }
 
+/// K4, K5: a beat, or a type that comes, takes no rules that have not been quiet.
+#[actix::test]
+async fn what_else_asks_for_a_plan_takes_no_restless_rules() {
+    let ruled = Ruled::start().await;
+    // Beats are 30 s apart; some of these come in the quiet time of rules.
+    for round in 0..6 {
+        sleep(Duration::from_millis(11_300)).await;
+        let before = ruled.updates().await;
+        let resources = [&["secrets"], &["services"]][round % 2];
+        for n in 0..5 {
+            let name = format!("r{n}");
+            ruled.put(&name, "one", json!([item(resources)])).await;
+            sleep(Duration::from_millis(250)).await;
+        }
+        let last = Instant::now();
+        while ruled.updates().await == before {
+            sleep(Duration::from_millis(50)).await;
+        }
+        // Of the first, the debounce may end by its upper bound.
+        let took = last.elapsed().as_secs_f64();
+        assert!((1.5..2.5).contains(&took), "{took}");
+        sleep(Duration::from_secs(4)).await;
+        assert_eq!(ruled.updates().await - before, 1);
+    }
+    ruled.end().await;
+}
+
 /// K3, S62: the same rule once more, in other words, opens nothing and tells nothing.
 #[actix::test]
 async fn a_rule_that_means_the_same_changes_nothing() {
@@ -339,7 +415,6 @@ async fn watches_are_opened_anew_as_the_settings_say() {
         // Nothing that the sink has is told again.
         ruled.hears("one", &["CREATE x"]).await;
         ruled.end().await;
-        tokio::time::resume();
     }
 }
 
@@ -567,8 +642,7 @@ async fn a_rule_that_waits_for_a_watch_says_so() {
 #[actix::test]
 async fn a_sink_that_fails_holds_up_no_other() {
     let ruled = Ruled::start().await;
-    let failures = &ruled.ears["one"].failures;
-    failures.lock().unwrap().extend(["disk full"; 3]);
+    ruled.ears["one"].fails("disk full", 3);
     ruled
         .put("one", "one", json!([item(&["configmaps"])]))
         .await;

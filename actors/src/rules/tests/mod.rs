@@ -1,6 +1,8 @@
 //! Outlets and their queues, with a sink and a cluster that do as they are told.
 
 mod cluster;
+mod discovered;
+mod lives;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -28,7 +30,7 @@ use crate::watch::{Area, Listed};
 struct Ear {
     heard: Arc<Mutex<Vec<Event>>>,
     permits: Arc<Semaphore>,
-    failures: Arc<Mutex<VecDeque<&'static str>>>,
+    failures: Arc<Mutex<VecDeque<SinkError>>>,
 }
 
 impl Ear {
@@ -38,6 +40,20 @@ impl Ear {
             permits: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
             failures: Arc::default(),
         }
+    }
+
+    /// With this error, so many times.
+    fn fails(&self, error: &str, times: usize) {
+        let errors = (0..times).map(|_| SinkError::new(error));
+        self.failures.lock().unwrap().extend(errors);
+    }
+
+    /// Once, having lost all it had.
+    fn loses_all(&self) {
+        self.failures.lock().unwrap().push_back(SinkError {
+            text: "nothing is left".to_owned(),
+            lost: true,
+        });
     }
 
     fn told(&self) -> Vec<String> {
@@ -54,7 +70,7 @@ impl Sink for Ear {
         async {
             self.permits.acquire().await.unwrap().forget();
             if let Some(error) = self.failures.lock().unwrap().pop_front() {
-                return Err(SinkError::new(error.to_owned()));
+                return Err(error);
             }
             self.heard.lock().unwrap().extend(events.iter().cloned());
             Ok(())
@@ -63,14 +79,26 @@ impl Sink for Ear {
     }
 }
 
-/// A cluster with these objects: name and content.
 #[derive(Default)]
-struct Cluster(Mutex<Vec<(&'static str, u8)>>);
+struct Cluster {
+    /// Name and content.
+    objects: Mutex<Vec<(&'static str, u8)>>,
+    /// An area that it does not list.
+    refused: Mutex<Option<Area>>,
+    /// Lists that were asked for.
+    lists: Mutex<Vec<Area>>,
+}
+
+impl Cluster {
+    fn has(&self, objects: &[(&'static str, u8)]) {
+        *self.objects.lock().unwrap() = objects.to_vec();
+    }
+}
 
 impl Look for Cluster {
     fn settle<'a>(&'a self, outlet: &'a Outlet, doubt: &'a Doubt) -> BoxFuture<'a, ()> {
         async move {
-            let there = self.0.lock().unwrap().clone();
+            let there = self.objects.lock().unwrap().clone();
             match there.into_iter().find(|(name, _)| *name == &*doubt.name) {
                 Some((name, content)) => show(outlet, name, 100, content),
                 None => outlet.absent(doubt, &"ConfigMap".into(), &interest()),
@@ -79,11 +107,15 @@ impl Look for Cluster {
         .boxed()
     }
 
-    fn list<'a>(&'a self, outlet: &'a Outlet, area: &'a Area) -> BoxFuture<'a, ()> {
+    fn list<'a>(&'a self, outlet: &'a Outlet, area: &'a Area) -> BoxFuture<'a, bool> {
         async move {
+            self.lists.lock().unwrap().push(area.clone());
+            if self.refused.lock().unwrap().as_ref() == Some(area) {
+                return false;
+            }
             outlet.listing(area, 1_000);
             let mut listed = Listed::default();
-            let there = self.0.lock().unwrap().clone();
+            let there = self.objects.lock().unwrap().clone();
             for (name, content) in there {
                 while !outlet.has_ease() {
                     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -92,6 +124,7 @@ impl Look for Cluster {
                 listed.add("ns", name);
             }
             outlet.listed(area, 1_000, &listed, &"ConfigMap".into(), &interest());
+            true
         }
         .boxed()
     }
@@ -136,7 +169,7 @@ fn show_to(outlet: &Outlet, name: &str, version: u64, content: u8, interest: &In
         },
         object: format!("{{\"data\":{content}}}").into(),
     };
-    outlet.wanted(&area(), shown, interest);
+    outlet.wanted(&area(), 1, shown, interest);
 }
 
 struct World {
@@ -154,7 +187,7 @@ impl World {
 
     fn start_with(room: Room, ear: Ear, memory: Option<Arc<Memory>>) -> Self {
         tokio::time::pause();
-        let outlet = Outlet::new("log", room, Arc::default());
+        let outlet = Outlet::new("c1", "log", room, Arc::default());
         if let Some(memory) = &memory {
             outlet.remember(memory.load().unwrap());
         }
@@ -187,6 +220,7 @@ impl World {
     async fn end(self) {
         assert!(stop(&self.queue, Duration::from_secs(10)).await);
         assert_eq!(self.registry.ended(Duration::from_secs(1)).await, Ok(()));
+        tokio::time::resume();
     }
 }
 
@@ -277,10 +311,7 @@ async fn who_has_had_an_object_hears_of_its_end() {
 #[actix::test]
 async fn a_sink_that_fails_is_given_the_same_again_and_says_why() {
     let ear = Ear::new();
-    ear.failures
-        .lock()
-        .unwrap()
-        .extend(["disk full", "disk full"]);
+    ear.fails("disk full", 2);
     let world = World::start(Room::default(), ear);
     show(&world.outlet, "a", 1, 1);
     let failing = || world.state();
@@ -312,11 +343,11 @@ async fn what_finds_no_room_is_found_later() {
     let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
     for (version, name) in (1..).zip(names) {
         show(&world.outlet, name, version, 1);
-        world.cluster.0.lock().unwrap().push((name, 1));
+        world.cluster.objects.lock().unwrap().push((name, 1));
     }
     assert_eq!(world.outlet.sizes(), (4, 1));
     // The newest state is what counts.
-    world.cluster.0.lock().unwrap()[7].1 = 2;
+    world.cluster.objects.lock().unwrap()[7].1 = 2;
     world.ear.permits.add_permits(all);
     let told = eventually(|| world.ear.told(), |told| told.len() == 8).await;
     assert!(
@@ -329,13 +360,41 @@ async fn what_finds_no_room_is_found_later() {
     world.end().await;
 }
 
+/// K11: one that cannot be listed has its turn again, and keeps none from theirs.
+#[actix::test]
+async fn an_area_that_cannot_be_listed_holds_up_no_other() {
+    let world = World::start(Room::default(), Ear::new());
+    let first = Area {
+        resource: Resource::new("", "v1", "bindings"),
+        namespace: None,
+    };
+    world.outlet.join(&first);
+    *world.cluster.refused.lock().unwrap() = Some(first.clone());
+    world.cluster.has(&[("a", 1)]);
+    world.outlet.is_behind(&first);
+    world.outlet.is_behind(&area());
+    world.hears(&["CREATE a"]).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let listed = || {
+        let mut lists = world.cluster.lists.lock().unwrap();
+        std::mem::take(&mut *lists)
+    };
+    let times = listed().iter().filter(|area| **area == first).count();
+    assert!((3..=5).contains(&times), "{times} times in a minute");
+    world.cluster.refused.lock().unwrap().take();
+    eventually(listed, |lists| *lists == [first.clone()]).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert!(listed().is_empty(), "it is not behind any more");
+    world.end().await;
+}
+
 #[actix::test]
 async fn what_is_in_doubt_is_read() {
     let world = World::start(Room::default(), Ear::new());
     world.outlet.listing(&area(), 7);
     show(&world.outlet, "there", 9, 1);
     show(&world.outlet, "gone", 10, 1);
-    world.cluster.0.lock().unwrap().push(("there", 2));
+    world.cluster.objects.lock().unwrap().push(("there", 2));
     world.outlet.listed(
         &area(),
         7,
@@ -386,64 +445,4 @@ async fn a_sink_that_is_stuck_holds_up_the_end_only_for_a_while() {
     let outlet = Arc::clone(&world.outlet);
     world.end().await;
     assert_eq!(outlet.waiting(), 1);
-}
-
-/// What the sink has been told is compared with what is there in the next life; what no rule wants any
-/// more is told anew, should one want it again.
-#[actix::test]
-async fn what_a_sink_was_told_is_remembered() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("sink.redb");
-    let ear = Ear::new();
-    let memory = || Some(Arc::new(Memory::open(&path).unwrap()));
-    let world = World::start_with(Room::default(), ear.clone(), memory());
-    for (version, name) in (1..).zip(["same", "changed", "gone"]) {
-        show(&world.outlet, name, version, 1);
-    }
-    world
-        .hears(&["CREATE same", "CREATE changed", "CREATE gone"])
-        .await;
-    world.end().await;
-    ear.heard.lock().unwrap().clear();
-
-    tokio::time::resume();
-    let world = World::start_with(Room::default(), ear.clone(), memory());
-    world.outlet.listing(&area(), 1);
-    show(&world.outlet, "same", 1, 1);
-    show(&world.outlet, "changed", 7, 2);
-    let mut listed = Listed::default();
-    for name in ["same", "changed"] {
-        listed.add("ns", name);
-    }
-    world
-        .outlet
-        .listed(&area(), 1, &listed, &"ConfigMap".into(), &interest());
-    world.hears(&["UPDATE changed", "DELETE gone"]).await;
-    world.outlet.leave(&area());
-    world.end().await;
-    ear.heard.lock().unwrap().clear();
-
-    // What an area that was left had is new to it again.
-    tokio::time::resume();
-    let world = World::start_with(Room::default(), ear.clone(), memory());
-    show(&world.outlet, "same", 1, 1);
-    world.hears(&["CREATE same"]).await;
-    world.end().await;
-    ear.heard.lock().unwrap().clear();
-
-    // A rule that went while the agent was away hears of no end, and the sink keeps what it had by
-    // it; nor is that an end in a later life.
-    let other = interest_of("ns/other", Operations::ALL);
-    for _ in 0..2 {
-        tokio::time::resume();
-        let world = World::start_with(Room::default(), ear.clone(), memory());
-        world.outlet.listing(&area(), 1);
-        show_to(&world.outlet, "others", 1, 1, &other);
-        let mut listed = Listed::default();
-        listed.add("ns", "others");
-        let kind = "ConfigMap".into();
-        world.outlet.listed(&area(), 1, &listed, &kind, &other);
-        world.end().await;
-    }
-    assert_eq!(ear.told(), ["CREATE others"]);
 }

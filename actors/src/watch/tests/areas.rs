@@ -25,7 +25,7 @@ fn key(object: &WatchedObject) -> String {
 impl AreaListener for Hall {
     fn listing(&self, _: u64) {}
 
-    fn seen(&self, object: &Arc<WatchedObject>) {
+    fn seen(&self, _: u64, object: &Arc<WatchedObject>) {
         let mut known = self.state.lock().unwrap();
         let (key, version) = (key(object), object.version());
         let last = known.gone.get(&key).max(known.objects.get(&key));

@@ -45,6 +45,8 @@ struct GateState {
     opened: usize,
     /// Parts of a path and query, with the status code of the answer.
     refused: Vec<(String, u16)>,
+    /// API groups whose own server does not answer.
+    stale: Vec<String>,
 }
 
 /// Counted as long as it lives.
@@ -98,6 +100,9 @@ impl Gate {
             let body = body.map_err(|never| match never {}).boxed_unsync();
             return Ok(Response::builder().status(*code).body(body)?);
         }
+        if path == "/apis" && !self.lock().stale.is_empty() {
+            return self.without_stale(server.send(request).await?).await;
+        }
         if !query.contains("watch=true") {
             return Ok(server.send(request).await?.map(boxed));
         }
@@ -121,6 +126,32 @@ impl Gate {
         }))
     }
 
+    /// An answer that says of some groups only that they are not known.
+    async fn without_stale(
+        &self,
+        answer: Response<Body>,
+    ) -> Result<Response<Answer>, tower::BoxError> {
+        let (parts, body) = answer.into_parts();
+        let mut groups: Value = serde_json::from_slice(&body.collect_bytes().await?)?;
+        let stale = self.lock().stale.clone();
+        for group in groups["items"].as_array_mut().into_iter().flatten() {
+            if stale.iter().any(|name| group["metadata"]["name"] == **name) {
+                for version in group["versions"].as_array_mut().into_iter().flatten() {
+                    version["freshness"] = json!("Stale");
+                    version["resources"] = json!([]);
+                }
+            }
+        }
+        let body = Full::from(serde_json::to_vec(&groups)?);
+        let body = body.map_err(|never| match never {}).boxed_unsync();
+        Ok(Response::builder().status(parts.status).body(body)?)
+    }
+
+    /// Has this group's own server not answer.
+    pub(crate) fn make_stale(&self, group: &str) {
+        self.lock().stale.push(group.to_owned());
+    }
+
     /// Paths of the open watches, those of one object with its name.
     pub(crate) fn open(&self) -> BTreeSet<String> {
         self.lock().open.keys().cloned().collect()
@@ -139,7 +170,9 @@ impl Gate {
     }
 
     pub(crate) fn allow(&self) {
-        self.lock().refused.clear();
+        let mut state = self.lock();
+        state.refused.clear();
+        state.stale.clear();
     }
 }
 

@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use super::{Operation, RuleNames};
 
+/// Numbers of lists from this one on are of no watch: somebody looks at an area once.
+pub const FIRST_LOOK: u64 = 1 << 63;
+
 /// Lists under way that are remembered. There are two while one watch takes the place of another;
 /// more have been given up without a word.
 const MOST_LISTS: usize = 4;
@@ -42,6 +45,9 @@ pub enum Verdict {
     Known,
     /// It has it. Other rules than before want to hear when it is gone.
     OtherRules,
+    /// It does not have it, and a watch says so that another has taken the place of: the object has to
+    /// be read, since it may have gone.
+    Doubtful,
     /// It would have to hear of it, and there is no room: the area has to be looked at again.
     Missed,
 }
@@ -83,6 +89,8 @@ pub struct Mirror {
     tombstones: HashMap<Key, u64>,
     /// Lists under way, by watch, and the count when they began.
     lists: BTreeMap<u64, u64>,
+    /// The newest watch that has listed everything; older ones may tell something yet.
+    watch: u64,
     count: u64,
 }
 
@@ -129,9 +137,11 @@ impl Mirror {
         }
     }
 
-    /// An object has a state that rules want. `room` says whether the sink can be told of one more.
+    /// An object has a state that rules want, as this watch or look says. `room` tells whether the
+    /// sink can be told of one more.
     pub fn wanted(
         &mut self,
+        watch: u64,
         namespace: &Arc<str>,
         name: &Arc<str>,
         state: State,
@@ -140,6 +150,9 @@ impl Mirror {
         let key = (Arc::clone(namespace), Arc::clone(name));
         if self.is_late(&key, state.version) {
             return Verdict::Known;
+        }
+        if watch < self.watch && !self.known.contains_key(&key) {
+            return Verdict::Doubtful;
         }
         self.count += 1;
         let count = self.count;
@@ -214,6 +227,9 @@ impl Mirror {
         let Some(began) = self.lists.remove(&watch) else {
             return absent; // it began before anybody listened
         };
+        if watch < FIRST_LOOK {
+            self.watch = self.watch.max(watch);
+        }
         self.known.retain(|(namespace, name), known| {
             if listed(namespace, name) {
                 return true;

@@ -22,8 +22,8 @@ mod pending;
 use std::fmt;
 use std::sync::Arc;
 
-pub use mirror::{Absent, Gone, Mirror, State, Verdict};
-pub use pending::{Event, Pending, Room};
+pub use mirror::{Absent, FIRST_LOOK, Gone, Mirror, State, Verdict};
+pub use pending::{Event, Pending, Record, Room};
 
 use crate::watch_plan::Resource;
 pub use crate::watch_rules::{Operation, RuleNames};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{ObjectKey, Operation, RuleNames};
+use super::{ObjectKey, Operation, RuleNames, State};
 
 /// One event for a sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,14 +22,12 @@ pub struct Event {
     pub uid: Arc<str>,
     /// `metadata.resourceVersion` of it; 0 if none was.
     pub version: u64,
-    /// Hash of `object`; `None` for a deletion.
-    pub hash: Option<[u8; 32]>,
     /// The object as JSON, without what servers set; `None` for a deletion.
     pub object: Option<Arc<str>>,
     /// The rules that want to hear of it.
     pub rules: RuleNames,
-    /// The rules that want to hear when the object is gone; empty for a deletion.
-    pub on_delete: RuleNames,
+    /// What the sink has once it has taken this; `None` if the object is gone.
+    pub has: Option<State>,
     /// When it was seen.
     pub seen: Timestamp,
 }
@@ -38,6 +36,15 @@ impl Event {
     fn bytes(&self) -> usize {
         self.object.as_ref().map_or(0, |object| object.len())
     }
+}
+
+/// What a sink has of an object, to be remembered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// The object.
+    pub key: ObjectKey,
+    /// Its state; `None` if it is gone, or not wanted any more.
+    pub has: Option<State>,
 }
 
 /// How much may wait.
@@ -104,19 +111,19 @@ impl Pending {
     /// Adds an event; its sequence is set here. Deletions are taken without room, too: they have no
     /// object, and there is one at most for each object that the sink has.
     pub fn push(&mut self, mut event: Event) {
-        self.sequence += 1;
-        event.sequence = self.sequence;
         if let Some(index) = self.replaces(&event.key) {
             let before = &self.waiting[index];
+            event.sequence = before.sequence;
             event.operation = both(before.operation, event.operation);
             event.rules = all_of(&before.rules, event.rules);
             self.bytes -= before.bytes();
             // At the place of the one before, so that the object waits no longer.
             self.bytes += event.bytes();
-            self.newest.insert(event.key.clone(), event.sequence);
             self.waiting[index] = event;
             return;
         }
+        self.sequence += 1;
+        event.sequence = self.sequence;
         self.bytes += event.bytes();
         self.newest.insert(event.key.clone(), event.sequence);
         self.waiting.push_back(event);
@@ -127,10 +134,31 @@ impl Pending {
         if self.has_ease() {
             return None;
         }
+        self.newest_of(key)
+    }
+
+    /// Where the newest event waits for an object.
+    fn newest_of(&self, key: &ObjectKey) -> Option<usize> {
         let newest = self.newest.get(key)?;
-        self.waiting
-            .iter()
-            .position(|event| event.sequence == *newest)
+        let found = self
+            .waiting
+            .binary_search_by_key(newest, |event| event.sequence);
+        found.ok()
+    }
+
+    /// Something about an object that the sink need not hear of, and that is to be remembered. What
+    /// waits for the object takes it along; it is given back if nothing does.
+    pub fn settle(&mut self, record: Record) -> Option<Record> {
+        let Record { key, has } = record;
+        let event = match self.newest_of(&key) {
+            Some(index) => self.waiting.get_mut(index),
+            None => self.taken.iter_mut().rev().find(|event| event.key == key),
+        };
+        match event {
+            Some(event) => event.has = has,
+            None => return Some(Record { key, has }),
+        }
+        None
     }
 
     /// The next events, so many and with so many bytes of objects at most, but one in any case. They
@@ -152,18 +180,33 @@ impl Pending {
         self.taken.iter().cloned().collect()
     }
 
-    /// The sink has what was taken.
-    pub fn done(&mut self) {
-        for event in self.taken.drain(..) {
+    /// The sink has what was taken, up to the event with this sequence: what is to be remembered of
+    /// it, in order.
+    pub fn done(&mut self, last: u64) -> Vec<Record> {
+        let number = self.taken.partition_point(|event| event.sequence <= last);
+        let record = |event: Event| {
             self.bytes -= event.bytes();
-        }
+            let Event { key, has, .. } = event;
+            Record { key, has }
+        };
+        self.taken.drain(..number).map(record).collect()
     }
 
     /// The sink does not have it: it is taken again, before all others.
     pub fn again(&mut self) {
         while let Some(event) = self.taken.pop_back() {
+            let newest = self.newest.entry(event.key.clone());
+            newest.or_insert(event.sequence);
             self.waiting.push_front(event);
         }
+    }
+
+    /// Nothing waits any more, and nothing is taken.
+    pub fn clear(&mut self) {
+        self.taken.clear();
+        self.waiting.clear();
+        self.newest.clear();
+        self.bytes = 0;
     }
 
     /// Events that wait or are taken.

@@ -33,11 +33,13 @@ struct One(Mirror);
 
 impl One {
     fn sees(&mut self, name: &str, state: State) -> Verdict {
-        self.0.wanted(&text("ns"), &text(name), state, true)
+        self.0
+            .wanted(FIRST_LOOK, &text("ns"), &text(name), state, true)
     }
 
     fn misses(&mut self, name: &str, state: State) -> Verdict {
-        self.0.wanted(&text("ns"), &text(name), state, false)
+        self.0
+            .wanted(FIRST_LOOK, &text("ns"), &text(name), state, false)
     }
 
     fn loses(&mut self, name: &str, version: u64) -> Verdict {
@@ -96,7 +98,7 @@ fn an_object_goes_once() {
 fn namespaces_are_kept_apart() {
     let mut mirror = Mirror::new();
     for namespace in ["a", "b"] {
-        let told = mirror.wanted(&text(namespace), &text("x"), state(1, 1), true);
+        let told = mirror.wanted(1, &text(namespace), &text("x"), state(1, 1), true);
         assert_eq!(told, CREATE, "{namespace}");
     }
     assert!(mirror.unwanted(&text("a"), &text("x"), 2).is_some());
@@ -246,10 +248,9 @@ fn event(name: &str, operation: Operation, object: &str) -> Event {
         operation,
         uid: text("u"),
         version: 1,
-        hash: None,
         object: (operation != Operation::Delete).then(|| text(object)),
         rules: rules(&["ns/rule"]),
-        on_delete: rules(&["ns/rule"]),
+        has: (operation != Operation::Delete).then(|| state(1, 1)),
         seen: Timestamp::UNIX_EPOCH,
     }
 }
@@ -275,12 +276,14 @@ fn events_leave_in_order_each_with_its_sequence() {
     }
     let first = pending.take(600, usize::MAX);
     assert_eq!((first.len(), &*first[0].key.name), (600, "load-0"));
-    pending.done();
+    pending.done(u64::MAX);
+    // Told late, it takes off only what it is about.
     let rest = pending.take(600, usize::MAX);
+    assert!(pending.done(600).is_empty());
     assert_eq!(rest.last().unwrap().key.name, text("load-999"));
     let sequences = first.iter().chain(&rest).map(|event| event.sequence);
     assert!(sequences.eq(1..=1000));
-    pending.done();
+    pending.done(u64::MAX);
     assert!(pending.is_empty());
     assert_eq!(pending.oldest(), None);
 }
@@ -307,7 +310,7 @@ fn batches_are_bounded_and_never_empty() {
         pending.push(event(name, Operation::Create, "12345"));
     }
     assert_eq!(pending.take(9, 10).len(), 2);
-    pending.done();
+    pending.done(u64::MAX);
     assert_eq!(pending.take(9, 1).len(), 1);
 }
 
@@ -330,9 +333,59 @@ fn when_it_gets_tight_an_object_has_one_event() {
     pending.push(event("c", Operation::Delete, ""));
     pending.push(event("c", Operation::Create, "2"));
     let told = "CREATE a 1, UPDATE a 3, CREATE b 2, UPDATE c 2, DELETE d -";
-    assert_eq!(names(&pending.take(9, 1_000)), told);
-    pending.done();
+    let taken = pending.take(9, 1_000);
+    assert_eq!(names(&taken), told);
+    // Whoever drops what is not newer than the last drops nothing.
+    assert!(taken.is_sorted_by_key(|event| event.sequence));
+    pending.done(u64::MAX);
     assert!(pending.has_ease());
+}
+
+/// What need not be told is remembered once what waits has been told, and not before.
+#[test]
+fn what_is_not_told_is_remembered_in_its_turn() {
+    let mut pending = room(10, 1_000);
+    let record = |name: &str, content: u8| Record {
+        key: key(name),
+        has: Some(state(0, content)),
+    };
+    let other = record("other", 1);
+    assert_eq!(pending.settle(other.clone()), Some(other), "nothing waits");
+    pending.push(event("a", Operation::Create, "1"));
+    pending.push(event("b", Operation::Create, "1"));
+    pending.push(event("a", Operation::Update, "2"));
+    pending.take(2, 100);
+    assert_eq!(pending.settle(record("a", 7)), None, "it waits");
+    assert_eq!(pending.settle(record("b", 8)), None, "it is being told");
+    let first = [
+        Record {
+            key: key("a"),
+            has: Some(state(1, 1)),
+        },
+        record("b", 8),
+    ];
+    // Put back, it is found as well.
+    pending.again();
+    let last = Record {
+        key: key("b"),
+        has: None,
+    };
+    pending.take(2, 100);
+    assert_eq!(pending.done(u64::MAX), first);
+    pending.push(event("b", Operation::Update, "2"));
+    pending.take(1, 100);
+    pending.again();
+    assert_eq!(pending.settle(last.clone()), None);
+    pending.take(9, 100);
+    assert_eq!(pending.done(u64::MAX), [record("a", 7), last]);
+    assert!(pending.is_empty());
+
+    pending.push(event("a", Operation::Create, "1"));
+    pending.push(event("c", Operation::Create, "1"));
+    pending.take(1, 100);
+    pending.clear();
+    assert!(pending.is_empty() && pending.has_ease());
+    assert!(pending.settle(record("a", 1)).is_some());
 }
 
 /// Two events that become one are for the rules of both: each may want one of the operations only.
@@ -363,7 +416,7 @@ fn bytes_count_and_one_event_always_has_room() {
     pending.push(event("a", Operation::Update, "1"));
     assert!(pending.has_ease() && pending.has_room(&key("b"), 7));
     pending.take(9, 100);
-    pending.done();
+    pending.done(u64::MAX);
     assert!(pending.has_room(&key("b"), 1_000));
 }
 
@@ -418,6 +471,7 @@ proptest! {
     fn a_sink_ends_with_what_is_there(
         history in prop::collection::vec((0_usize..4, prop::option::weighted(0.7, 0_u8..3)), 1..60),
         steps in prop::collection::vec((0_u8..5, 0_usize..6), 0..80),
+        (last, late) in (0_usize..60, 0_usize..20),
     ) {
         let world = World { history };
         let names: Vec<Arc<str>> = (0..4).map(|n| text(&n.to_string())).collect();
@@ -427,29 +481,46 @@ proptest! {
         // Watches: number, and up to which version they have told.
         let mut watches: Vec<(u64, usize)> = Vec::new();
         let mut next = 1;
-        let mut missed = false;
-        let show = |mirror: &mut Mirror, sink: &mut Sink, name: usize, version: u64, content: Option<u8>, room: bool| {
-            let verdict = match content {
-                Some(content) => mirror.wanted(&ns, &names[name], state(version, content), room),
+        let show = |mirror: &mut Mirror, sink: &mut Sink, now: usize, watch: u64, name: usize, version: u64, content: Option<u8>, room: bool| {
+            let told = |mirror: &mut Mirror, watch: u64, version: u64, content: Option<u8>| match content {
+                Some(content) => mirror.wanted(watch, &ns, &names[name], state(version, content), room),
                 None => verdict(mirror.unwanted(&ns, &names[name], version)),
             };
+            let mut content = content;
+            let mut verdict = told(mirror, watch, version, content);
+            if verdict == Verdict::Doubtful {
+                // It is read.
+                let there = world.at(now).get(&name).copied();
+                let Some((version, there)) = there else { return };
+                content = Some(there);
+                verdict = told(mirror, FIRST_LOOK, version, content);
+            }
             sink.hears(name, content, verdict);
-            verdict == Verdict::Missed
         };
         let all: Vec<(u8, usize)> = steps.into_iter()
-            // In the end: everything happens, and a last watch lists and is alone.
-            .chain([(0, 100), (3, 0), (4, 0)]).collect();
+            // In the end: a last watch lists, then it tells of everything that happens, and the others
+            // of something before they end.
+            .chain([(0, last), (3, 0), (0, 100), (5, late), (4, 0)]).collect();
         for (step, amount) in all {
             match step {
                 0 => now = (now + amount).min(world.history.len()),
-                1 | 2 => for (_, told) in &mut watches {
+                1 | 2 => for (watch, told) in &mut watches {
                     // The older one may be the slower one.
                     for _ in 0..amount {
                         if *told == now { break; }
                         let (name, content) = world.history[*told];
                         *told += 1;
                         let room = step == 1 || amount % 2 == 0;
-                        missed |= show(&mut mirror, &mut sink, name, *told as u64, content, room);
+                        show(&mut mirror, &mut sink, now, *watch, name, *told as u64, content, room);
+                    }
+                },
+                5 => for (index, (watch, told)) in watches.iter_mut().rev().enumerate() {
+                    let amount = if index == 0 { now } else { amount };
+                    for _ in 0..amount {
+                        if *told == now { break; }
+                        let (name, content) = world.history[*told];
+                        *told += 1;
+                        show(&mut mirror, &mut sink, now, *watch, name, *told as u64, content, true);
                     }
                 },
                 3 => {
@@ -460,14 +531,14 @@ proptest! {
                     let listed_at = now;
                     let objects = world.at(listed_at);
                     for (name, (version, content)) in &objects {
-                        for (_, told) in &mut watches {
+                        for (watch, told) in &mut watches {
                             if *told < now && amount > 2 {
                                 let (name, content) = world.history[*told];
                                 *told += 1;
-                                missed |= show(&mut mirror, &mut sink, name, *told as u64, content, true);
+                                show(&mut mirror, &mut sink, now, *watch, name, *told as u64, content, true);
                             }
                         }
-                        missed |= show(&mut mirror, &mut sink, *name, *version, Some(*content), true);
+                        show(&mut mirror, &mut sink, now, watch, *name, *version, Some(*content), true);
                     }
                     let absent = mirror.listed(watch, |_, name| {
                         objects.contains_key(&name.parse::<usize>().unwrap())
@@ -480,7 +551,7 @@ proptest! {
                         let index: usize = name.parse().unwrap();
                         match world.at(now).get(&index) {
                             Some((version, content)) => {
-                                missed |= show(&mut mirror, &mut sink, index, *version, Some(*content), true);
+                                show(&mut mirror, &mut sink, now, FIRST_LOOK, index, *version, Some(*content), true);
                             }
                             None => sink.hears(index, None, verdict(mirror.absent(&ns, &name, asked))),
                         }
@@ -491,7 +562,6 @@ proptest! {
                 _ => drop(watches.drain(..watches.len().saturating_sub(1))),
             }
         }
-        let _ = missed; // the last list has found it again
         let there: BTreeMap<usize, u8> = world.at(now).into_iter()
             .map(|(name, (_, content))| (name, content)).collect();
         prop_assert_eq!(sink.0, there);
