@@ -132,8 +132,10 @@ impl Destinations {
                 queue: None,
             }
         });
+        let mut was_told = false;
         let memory = match kept {
             Ok(Some((memory, had))) => {
+                was_told = !had.is_empty();
                 destination.outlet.remember(had);
                 Some(memory)
             }
@@ -151,7 +153,7 @@ impl Destinations {
             Arc::clone(&self.look),
             self.io.clone(),
             memory,
-            maker.make(&self.cluster),
+            maker.make(&self.cluster, was_told),
         );
         let label = format!("{} {name}", self.cluster);
         destination.queue = Some(self.registry.start("EventQueue", label, queue));

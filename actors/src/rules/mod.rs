@@ -71,8 +71,8 @@ const STOP_LIMIT: Duration = Duration::from_secs(6);
 
 /// Makes the sink of a name for a cluster.
 pub trait SinkMaker: Send + Sync + std::fmt::Debug {
-    /// A sink for what happens on `cluster`.
-    fn make(&self, cluster: &str) -> Box<dyn Sink>;
+    /// A sink for what happens on `cluster`; whether it has been told something in an earlier life.
+    fn make(&self, cluster: &str, was_told: bool) -> Box<dyn Sink>;
 
     /// Types that the sink takes nothing of: group and resource name in plural, and, for people, why.
     /// Rules that name them say so, and they are not watched for it.

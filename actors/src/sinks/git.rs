@@ -62,7 +62,7 @@ impl GitSinks {
 }
 
 impl SinkMaker for GitSinks {
-    fn make(&self, cluster: &str) -> Box<dyn Sink> {
+    fn make(&self, cluster: &str, was_told: bool) -> Box<dyn Sink> {
         let folder = self.folder.replace("{cluster}", cluster);
         let base = if folder.is_empty() {
             Ok(None)
@@ -73,6 +73,7 @@ impl SinkMaker for GitSinks {
             Ok(base) => {
                 let config = Config {
                     base,
+                    was_there: was_told,
                     ..self.config.clone()
                 };
                 self.branches
@@ -283,7 +284,7 @@ mod tests {
         }
 
         fn sink(&self, url: &str) -> Box<dyn Sink> {
-            self.sinks(url).make("c1")
+            self.sinks(url).make("c1", false)
         }
 
         fn url(&self) -> String {
@@ -436,7 +437,18 @@ mod tests {
             .await
             .unwrap_err();
         assert!(error.lost, "{error}");
-        sink.deliver(&[map, other]).await.unwrap();
+        let all = [map, other];
+        sink.deliver(&all).await.unwrap();
+        assert_eq!(world.files().len(), 2);
+        // Nor need the agent have been there when it went.
+        drop(sink);
+        git(
+            &world.repository(),
+            &["update-ref", "-d", "refs/heads/main"],
+        );
+        let mut sink = world.sinks(&url).make("c1", true);
+        assert!(sink.deliver(&all[..1]).await.unwrap_err().lost);
+        sink.deliver(&all).await.unwrap();
         assert_eq!(world.files().len(), 2);
     }
 
@@ -451,7 +463,7 @@ mod tests {
         );
         let sinks = GitSinks::new(config, "../{cluster}", None, Branches::default());
         let map = event(Operation::Create, MAPS, "a", MAP);
-        let error = sinks.make("c1").deliver(&[map]).await.unwrap_err();
+        let error = sinks.make("c1", false).deliver(&[map]).await.unwrap_err();
         assert!(error.text.contains("../c1"), "{error}");
     }
 }

@@ -77,7 +77,7 @@ impl LogSinks {
 }
 
 impl SinkMaker for LogSinks {
-    fn make(&self, cluster: &str) -> Box<dyn Sink> {
+    fn make(&self, cluster: &str, _: bool) -> Box<dyn Sink> {
         Box::new(self.of(cluster))
     }
 }

@@ -64,7 +64,7 @@ impl std::fmt::Debug for MqttSinks {
 }
 
 impl SinkMaker for MqttSinks {
-    fn make(&self, cluster: &str) -> Box<dyn Sink> {
+    fn make(&self, cluster: &str, _: bool) -> Box<dyn Sink> {
         let bus = self.buses.get(cluster).cloned();
         Box::new(MqttSink::new(cluster, &self.topic, bus))
     }

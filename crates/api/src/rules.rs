@@ -29,7 +29,7 @@ use crate::{null_as_default, schema};
     printcolumn = r#"{"name":"Ready","type":"string","description":"Whether all that the rule selects is watched","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
     printcolumn = r#"{"name":"Reason","type":"string","description":"Reason of the Ready condition","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason"}"#,
     printcolumn = r#"{"name":"Types","type":"integer","description":"Types that the rule selects","jsonPath":".status.types"}"#,
-    printcolumn = r#"{"name":"Events","type":"integer","description":"Events handed to the sink since the agent started","jsonPath":".status.events"}"#,
+    printcolumn = r#"{"name":"Events","type":"integer","description":"Events for the sink since the agent started","jsonPath":".status.events"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
@@ -107,7 +107,7 @@ pub struct WatchRuleItem {
     printcolumn = r#"{"name":"Ready","type":"string","description":"Whether all that the rule selects is watched","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
     printcolumn = r#"{"name":"Reason","type":"string","description":"Reason of the Ready condition","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason"}"#,
     printcolumn = r#"{"name":"Types","type":"integer","description":"Types that the rule selects","jsonPath":".status.types"}"#,
-    printcolumn = r#"{"name":"Events","type":"integer","description":"Events handed to the sink since the agent started","jsonPath":".status.events"}"#,
+    printcolumn = r#"{"name":"Events","type":"integer","description":"Events for the sink since the agent started","jsonPath":".status.events"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
@@ -195,7 +195,7 @@ pub struct WatchRuleStatus {
     #[schemars(length(max = 10), extend("x-kubernetes-list-type" = "atomic"))]
     pub unresolved: Vec<UnresolvedResource>,
 
-    /// Events handed to the sink since the agent started.
+    /// Events for the sink since the agent started.
     #[serde(default)]
     pub events: i64,
 

@@ -1,6 +1,7 @@
 //! One branch of one repository: its files, and commits to it.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::UNIX_EPOCH;
 
@@ -54,6 +55,8 @@ pub struct Branch {
     /// The full name of the branch.
     reference: String,
     shared: Arc<Mutex<Shared>>,
+    /// How often this writer knows it to have vanished.
+    vanished: AtomicU64,
     // Last, since it gives back `shared` when nobody else has it any more.
     _claim: Claim,
 }
@@ -63,7 +66,9 @@ pub(crate) struct Shared {
     /// Nothing for a repository of this machine.
     store: Option<Store>,
     /// Whether the branch was there at the last look.
-    was_there: bool,
+    pub(crate) was_there: bool,
+    /// How often it was not there any more: each writer has to hear of that.
+    pub(crate) vanished: u64,
 }
 
 impl Shared {
@@ -76,7 +81,8 @@ impl Shared {
         };
         Ok(Self {
             store,
-            was_there: false,
+            was_there: config.was_there,
+            vanished: 0,
         })
     }
 }
@@ -105,6 +111,7 @@ impl Branch {
         config: Config,
         location: Location,
         shared: Arc<Mutex<Shared>>,
+        vanished: u64,
         claim: Claim,
     ) -> Self {
         Self {
@@ -112,6 +119,7 @@ impl Branch {
             config,
             location,
             shared,
+            vanished: vanished.into(),
             _claim: claim,
         }
     }
@@ -197,7 +205,8 @@ impl Branch {
                     });
                 }
                 Pushed::Vanished => {
-                    shared.was_there = false;
+                    shared.was_there = true;
+                    self.note(&mut shared, false)?;
                     return Err(GitErrorKind::BranchVanished);
                 }
                 Pushed::Moved if tried < tries => {
@@ -239,13 +248,26 @@ impl Branch {
             (_, Some(store)) => self.wire(store).look()?,
             (_, None) => return Err(no_store()),
         };
-        let is_there = look.start.branch().is_some();
-        let vanished = shared.was_there && !is_there;
-        shared.was_there = is_there;
-        if vanished {
-            return Err(GitErrorKind::BranchVanished);
-        }
+        self.note(shared, look.start.branch().is_some())?;
         Ok(look)
+    }
+
+    /// Notes whether the branch is there.
+    ///
+    /// # Errors
+    ///
+    /// It has vanished since this writer looked last, whether or not it is there again.
+    fn note(&self, shared: &mut Shared, is_there: bool) -> Result<()> {
+        if shared.was_there && !is_there {
+            shared.vanished += 1;
+        }
+        shared.was_there = is_there;
+        let known = self.vanished.swap(shared.vanished, Ordering::Relaxed);
+        if known == shared.vanished {
+            Ok(())
+        } else {
+            Err(GitErrorKind::BranchVanished)
+        }
     }
 
     fn push(

@@ -47,7 +47,10 @@ impl Branches {
     /// same, contains this one, or lies in it.
     pub fn open(&self, config: Config) -> Result<Branch, GitError> {
         match self.claim(&config) {
-            Ok((location, shared, claim)) => Ok(Branch::new(config, location, shared, claim)),
+            Ok((location, shared, claim)) => {
+                let vanished = lock(&shared).vanished;
+                Ok(Branch::new(config, location, shared, vanished, claim))
+            }
             Err(kind) => Err(error(&config, kind)),
         }
     }
@@ -85,6 +88,7 @@ impl Branches {
         }
         let shared = if let Some(line) = lines.get_mut(&key) {
             line.bases.push(config.base.clone());
+            lock(&line.shared).was_there |= config.was_there;
             line.shared.clone()
         } else {
             let shared = Arc::new(Mutex::new(Shared::open(config, &location)?));

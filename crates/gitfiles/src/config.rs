@@ -17,6 +17,9 @@ pub struct Config {
     pub url: String,
     /// The branch, such as `main`. It is started from the default branch if there is none yet.
     pub branch: String,
+    /// Whether it had files of this writer in an earlier life. If it is not there at the first look,
+    /// then, it has vanished with them.
+    pub was_there: bool,
     /// The folder that all paths are below; the whole repository if there is none.
     pub base: Option<FilePath>,
     /// Who commits.
@@ -40,6 +43,7 @@ impl Config {
         Self {
             url: url.into(),
             branch: branch.into(),
+            was_there: false,
             base: None,
             author: Author {
                 name: "muster".to_owned(),

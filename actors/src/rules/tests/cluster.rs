@@ -30,7 +30,7 @@ impl std::fmt::Debug for Ear {
 }
 
 impl SinkMaker for Ear {
-    fn make(&self, _: &str) -> Box<dyn Sink> {
+    fn make(&self, _: &str, _: bool) -> Box<dyn Sink> {
         Box::new(self.clone())
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use muster_gitfiles::{Branch, GitErrorKind};
+use muster_gitfiles::{Branch, Branches, Config, FilePath, GitErrorKind};
 
 use crate::lab::{
     Lab, WAYS, Way, assert_sound, count, delete, git, ls, path, push_by_git, set, tip,
@@ -196,6 +196,50 @@ fn a_branch_that_vanishes_is_told_once_and_then_begun_anew() {
         assert_eq!(tip(&bare, "ours"), None);
         branch.commit(&[set("c", "1")], "x").unwrap();
         assert_eq!(ls(&bare, "ours"), ["a", "c"]);
+    }
+}
+
+/// Each writer has had files there.
+#[test]
+fn every_writer_is_told_that_its_branch_has_vanished() {
+    let Some(lab) = Lab::new() else { return };
+    for way in WAYS {
+        let name = format!("{way:?}.git");
+        let bare = lab.bare(&name);
+        let branches = Branches::default();
+        let open = |base: &str, was_there| {
+            let config = Config {
+                base: Some(FilePath::new(base).unwrap()),
+                was_there,
+                ..lab.config(way, &name, "ours")
+            };
+            branches.open(config).unwrap()
+        };
+        let vanished = |branch: &Branch, path: &str| {
+            let error = branch.commit(&[set(path, "1")], "x").unwrap_err();
+            assert!(
+                matches!(error.kind, GitErrorKind::BranchVanished),
+                "{error}"
+            );
+        };
+        let (one, two) = (open("one", false), open("two", false));
+        one.commit(&[set("a", "1")], "x").unwrap();
+        two.commit(&[set("a", "1")], "x").unwrap();
+        git(&bare, &["branch", "-D", "ours"]);
+        vanished(&one, "b");
+        one.commit(&[set("b", "1")], "x").unwrap();
+        // It is there again, and not with what the other had.
+        vanished(&two, "b");
+        two.commit(&[set("b", "1")], "x").unwrap();
+        // Who comes later has had nothing, unless it says so.
+        drop((one, two));
+        git(&bare, &["branch", "-D", "ours"]);
+        let (new, old) = (open("new", false), open("old", true));
+        vanished(&old, "b");
+        old.commit(&[set("b", "1")], "x").unwrap();
+        vanished(&new, "b");
+        new.commit(&[set("b", "1")], "x").unwrap();
+        assert_eq!(ls(&bare, "ours"), ["new/b", "old/b"]);
     }
 }
 
