@@ -4,7 +4,7 @@
 //! Called on the threads of the watches, so it never waits: what finds no room is not remembered as
 //! had, and the area is looked at again when there is room.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
@@ -37,6 +37,13 @@ pub(super) struct Doubt {
     pub(super) asked: u64,
 }
 
+/// An object in a version of its type that is not watched any more.
+#[derive(Debug)]
+struct Former {
+    key: ObjectKey,
+    on_delete: RuleNames,
+}
+
 #[derive(Debug)]
 struct OutletState {
     mirrors: BTreeMap<Area, Mirror>,
@@ -52,6 +59,9 @@ struct OutletState {
     failing: Option<String>,
     /// What the sink had in an earlier life, of areas that no rule has wanted yet.
     remembered: Told,
+    /// Objects that the sink has in a version of their type that is not watched any more, by their keys
+    /// in the one that is: the end of the one is told before the begin of the other.
+    moved: HashMap<ObjectKey, Former>,
     /// What is to be remembered of objects of which nothing waits.
     records: Vec<Record>,
 }
@@ -61,6 +71,28 @@ impl OutletState {
     fn note(&mut self, key: ObjectKey, has: Option<State>) {
         let record = self.pending.settle(Record { key, has });
         self.records.extend(record);
+    }
+
+    /// What the sink has of an object that no area has any more: it keeps it, unless it is about to
+    /// get the object in another version of its type.
+    fn left(&mut self, key: ObjectKey, on_delete: RuleNames, gets_it: impl Fn(&Mirror) -> bool) {
+        let is_other = |area: &Area| {
+            let (of, other) = (&area.resource, &key.resource);
+            of.group() == other.group()
+                && of.resource() == other.resource()
+                && of.version() != other.version()
+                && area.has(&key.namespace)
+        };
+        let mut areas = self.mirrors.iter();
+        let Some((area, _)) = areas.find(|(area, mirror)| is_other(area) && gets_it(mirror)) else {
+            self.note(key, None);
+            return;
+        };
+        let now = ObjectKey {
+            resource: area.resource.clone(),
+            ..key.clone()
+        };
+        self.moved.insert(now, Former { key, on_delete });
     }
 
     fn is_behind(&mut self, area: &Area) {
@@ -102,6 +134,7 @@ impl Outlet {
             counts: BTreeMap::new(),
             failing: None,
             remembered: Told::new(),
+            moved: HashMap::new(),
             records: Vec::new(),
         };
         Arc::new(Self {
@@ -133,8 +166,14 @@ impl Outlet {
     /// All areas that rules want have been joined: what is remembered of others is not wanted any more.
     pub(super) fn forget_others(&self) {
         let mut state = self.lock();
-        for (key, _) in std::mem::take(&mut state.remembered) {
-            state.note(key, None);
+        for (key, had) in std::mem::take(&mut state.remembered) {
+            state.left(key, had.on_delete, |_| true);
+        }
+        let resources: BTreeSet<_> = state.moved.keys().map(|key| key.resource.clone()).collect();
+        let areas = state.mirrors.keys();
+        let areas = areas.filter(|area| resources.contains(&area.resource));
+        for area in areas.cloned().collect::<Vec<_>>() {
+            state.is_behind(&area);
         }
         self.work.notify_one();
     }
@@ -146,10 +185,7 @@ impl Outlet {
             return;
         }
         let mut mirror = Mirror::new();
-        let inside = |namespace: &Arc<str>| {
-            let own = area.namespace.as_ref();
-            own.is_none_or(|own| own == namespace)
-        };
+        let inside = |namespace: &Arc<str>| area.has(namespace);
         // What the sink has by areas that this one takes the place of, or is a part of.
         for (other, known) in &state.mirrors {
             let told = known.told().filter(|_| other.resource == area.resource);
@@ -173,7 +209,13 @@ impl Outlet {
         let mut guard = self.lock();
         let state = &mut *guard;
         if let Some(mirror) = state.mirrors.remove(area) {
-            for (namespace, name, ..) in mirror.told() {
+            let unseen = state
+                .moved
+                .extract_if(|key, _| key.resource == area.resource && area.has(&key.namespace));
+            for former in unseen.map(|(_, former)| former).collect::<Vec<_>>() {
+                state.note(former.key, None);
+            }
+            for (namespace, name, had) in mirror.told() {
                 let others = state.mirrors.iter();
                 let mut others = others.filter(|(it, _)| it.resource == area.resource);
                 if others.any(|(_, known)| known.has(namespace, name)) {
@@ -184,7 +226,9 @@ impl Outlet {
                     namespace: Arc::clone(namespace),
                     name: Arc::clone(name),
                 };
-                state.note(key, None);
+                // A rule may name both versions, and then one of them no more.
+                let gets_it = |other: &Mirror| !other.has(namespace, name);
+                state.left(key, Arc::clone(&had.on_delete), gets_it);
             }
             self.work.notify_one();
         }
@@ -212,7 +256,12 @@ impl Outlet {
             object,
         } = shown;
         let room = state.pending.has_room(&key, object.len());
-        match mirror.wanted(watch, &key.namespace, &key.name, seen.clone(), room) {
+        let verdict = mirror.wanted(watch, &key.namespace, &key.name, seen.clone(), room);
+        let asked = mirror.count();
+        if !matches!(verdict, Verdict::Missed | Verdict::Doubtful) {
+            self.end_former(state, &key, &kind, interest);
+        }
+        match verdict {
             Verdict::Tell(operation) => {
                 let event = Event {
                     sequence: 0,
@@ -235,7 +284,6 @@ impl Outlet {
                 self.work.notify_one();
             }
             Verdict::Doubtful => {
-                let asked = mirror.count();
                 state.doubts.push_back(Doubt {
                     area: area.clone(),
                     namespace: key.namespace,
@@ -267,8 +315,23 @@ impl Outlet {
         let Some(mirror) = state.mirrors.get_mut(area) else {
             return;
         };
-        if let Some(rules) = mirror.unwanted(&key.namespace, &key.name, version) {
+        let rules = mirror.unwanted(&key.namespace, &key.name, version);
+        self.end_former(state, &key, kind, wanted);
+        if let Some(rules) = rules {
             self.push(state, gone(key, kind, version, &rules, wanted));
+        }
+    }
+
+    /// Tells of the end of an object in a version of its type that is not watched any more.
+    fn end_former(
+        &self,
+        state: &mut OutletState,
+        key: &ObjectKey,
+        kind: &Arc<str>,
+        wanted: &Interest,
+    ) {
+        if let Some(Former { key, on_delete }) = state.moved.remove(key) {
+            self.push(state, gone(key, kind, 0, &on_delete, wanted));
         }
     }
 
@@ -295,6 +358,20 @@ impl Outlet {
                 name: it.name,
             };
             self.push(state, gone(key, kind, 0, &it.on_delete, wanted));
+        }
+        let unlisted = |key: &ObjectKey| {
+            key.resource == area.resource
+                && area.has(&key.namespace)
+                && !listed.holds(&key.namespace, &key.name)
+        };
+        let unlisted: Vec<ObjectKey> = state
+            .moved
+            .keys()
+            .filter(|it| unlisted(it))
+            .cloned()
+            .collect();
+        for key in unlisted {
+            self.end_former(state, &key, kind, wanted);
         }
         if !absent.doubtful.is_empty() {
             let doubts = absent.doubtful.into_iter().map(|(namespace, name)| Doubt {
@@ -429,6 +506,9 @@ impl Outlet {
         let state = &mut *guard;
         state.pending.clear();
         state.doubts.clear();
+        for (_, former) in std::mem::take(&mut state.moved) {
+            state.note(former.key, None);
+        }
         for (area, mirror) in &mut state.mirrors {
             let had = std::mem::take(mirror);
             let records = had.told().map(|(namespace, name, _)| Record {

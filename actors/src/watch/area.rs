@@ -50,6 +50,12 @@ impl Area {
         }
     }
 
+    /// Whether it has the objects of this namespace, which is empty for those without one.
+    pub(crate) fn has(&self, namespace: &str) -> bool {
+        let own = self.namespace.as_deref();
+        own.is_none_or(|own| own == namespace)
+    }
+
     /// Whether a watch shows everything in the area.
     pub(super) fn is_within(&self, key: &WatchKey) -> bool {
         key.resource == self.resource && key.scope.includes(&self.scope())

@@ -2,37 +2,46 @@
 
 use std::time::Duration;
 
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
+};
 use muster_apiserver::ApiServer;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::cluster::{Ruled, Start};
 
-fn crd() -> Value {
+/// Widgets in these versions, of which the last is stored.
+fn crd_of(versions: &[&str]) -> Value {
+    let stored = versions.last();
+    let version = |name| {
+        json!({"name": name, "served": true, "storage": Some(name) == stored, "schema":
+            {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}})
+    };
+    let versions: Vec<Value> = versions.iter().map(version).collect();
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "widgets.example.io"},
         "spec": {"group": "example.io", "scope": "Namespaced",
             "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema":
-                {"openAPIV3Schema": {"type": "object",
-                    "x-kubernetes-preserve-unknown-fields": true}}}]}})
+            "versions": versions}})
 }
 
-fn of_kind(server: &ApiServer, group: &str, kind: &str) -> Api<DynamicObject> {
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
-    if kind == "CustomResourceDefinition" {
-        return Api::all_with(server.client(), &resource);
-    }
-    Api::namespaced_with(server.client(), "a", &resource)
+fn crd() -> Value {
+    crd_of(&["v1"])
 }
 
 fn crds(server: &ApiServer) -> Api<DynamicObject> {
-    of_kind(server, "apiextensions.k8s.io", "CustomResourceDefinition")
+    let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    Api::all_with(server.client(), &ApiResource::from_gvk(&gvk))
+}
+
+fn widgets_in(server: &ApiServer, version: &str) -> Api<DynamicObject> {
+    let gvk = GroupVersionKind::gvk("example.io", version, "Widget");
+    Api::namespaced_with(server.client(), "a", &ApiResource::from_gvk(&gvk))
 }
 
 fn widgets(server: &ApiServer) -> Api<DynamicObject> {
-    of_kind(server, "example.io", "Widget")
+    widgets_in(server, "v1")
 }
 
 async fn create(api: &Api<DynamicObject>, object: Value) {
@@ -122,5 +131,79 @@ async fn what_no_rule_wants_is_told_anew_to_one_that_comes_later() {
         .put("maps", "one", json!([{"resources": ["configmaps"]}]))
         .await;
     ruled.hears("one", &["CREATE x"]).await;
+    ruled.end().await;
+}
+
+/// A rule without a version follows the one that the server prefers: each object ends in the version
+/// before and begins in the new one, and none is left behind.
+#[actix::test]
+async fn objects_move_with_the_version_of_their_type() {
+    let ruled = Ruled::start().await;
+    let server = ruled.server.clone();
+    create(&crds(&server), crd_of(&["v1beta1"])).await;
+    for name in ["w1", "w2"] {
+        let mut widget = widget(name);
+        widget["apiVersion"] = json!("example.io/v1beta1");
+        create(&widgets_in(&server, "v1beta1"), widget).await;
+    }
+    ruled.put("widgets", "one", of_widgets()).await;
+    let before = ["CREATE w1", "CREATE w2"];
+    ruled.hears("one", &before).await;
+    let patch = Patch::Merge(crd_of(&["v1beta1", "v1"]));
+    let params = PatchParams::default();
+    crds(&server)
+        .patch("widgets.example.io", &params, &patch)
+        .await
+        .unwrap();
+    let moves = ["DELETE w1", "CREATE w1", "DELETE w2", "CREATE w2"];
+    ruled.hears("one", &[&before[..], &moves].concat()).await;
+    let heard = ruled.ears["one"].heard.lock().unwrap().clone();
+    let versions = heard.iter().map(|event| event.key.resource.version());
+    let expected = ["v1beta1", "v1beta1", "v1beta1", "v1", "v1beta1", "v1"];
+    assert!(versions.eq(expected));
+    // Both versions by name are both wanted, and one that is wanted no more is kept.
+    let both = json!([{"apiGroups": ["example.io"], "apiVersions": ["v1beta1", "v1"],
+        "resources": ["widgets"]}]);
+    ruled.put("widgets", "one", both).await;
+    let mut told = [&before[..], &moves, &before].concat();
+    ruled.hears("one", &told).await;
+    ruled.put("widgets", "one", of_widgets()).await;
+    sleep(Duration::from_secs(100)).await;
+    let gone = widgets(&server);
+    gone.delete("w1", &DeleteParams::default()).await.unwrap();
+    told.push("DELETE w1");
+    ruled.hears("one", &told).await;
+    ruled.end().await;
+}
+
+/// The same, if it happens while no agent is there.
+#[actix::test]
+async fn objects_move_with_their_version_from_one_life_to_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = |server| Start {
+        server,
+        data_dir: Some(folder.path().to_owned()),
+        ..Start::default()
+    };
+    let ruled = Ruled::start_as(start(None)).await;
+    let server = ruled.server.clone();
+    create(&crds(&server), crd_of(&["v1beta1"])).await;
+    let mut old = widget("w1");
+    old["apiVersion"] = json!("example.io/v1beta1");
+    create(&widgets_in(&server, "v1beta1"), old).await;
+    ruled.put("widgets", "one", of_widgets()).await;
+    ruled.hears("one", &["CREATE w1"]).await;
+    ruled.end().await;
+    let patch = Patch::Merge(crd_of(&["v1beta1", "v1"]));
+    let params = PatchParams::default();
+    crds(&server)
+        .patch("widgets.example.io", &params, &patch)
+        .await
+        .unwrap();
+    let ruled = Ruled::start_as(start(Some(server))).await;
+    ruled.hears("one", &["CREATE w1", "DELETE w1"]).await;
+    let heard = ruled.ears["one"].heard.lock().unwrap().clone();
+    let versions = heard.iter().map(|event| event.key.resource.version());
+    assert!(versions.eq(["v1", "v1beta1"]));
     ruled.end().await;
 }
