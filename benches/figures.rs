@@ -14,6 +14,8 @@ mod irrelevant_changes;
 mod mailbox;
 mod real_agent;
 mod rollout;
+mod rule_sinks;
+mod rules;
 mod status_event;
 mod status_latency;
 mod support;
@@ -46,6 +48,8 @@ fn main() -> Result<()> {
         Some("mailbox") => mailbox::run(),
         Some("real_agent") => real_agent::run(),
         Some("rollout") => rollout::run(),
+        Some("rule_sinks") => rule_sinks::run(),
+        Some("rules") => rules::run(),
         Some("status_event") => {
             status_event::run();
             Ok(())

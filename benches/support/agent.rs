@@ -1,6 +1,7 @@
 //! An agent (ClusterAgent and its works) in a process of its own. Only the agent counts there, not the servers and not who measures.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -9,13 +10,15 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::config::Kubeconfig;
 use kube::{Api, Client, ResourceExt};
 use muster_actors::agent::{self, AgentDeps, AgentSettings, ChangeSettings};
+use muster_actors::rules::RulesDeps;
+use muster_actors::sinks::{LogSinks, LogTarget};
 use muster_actors::supervision::{Health, Io, Registry};
 use muster_api::work::ManifestWork;
 use serde_json::json;
 use tokio::time::sleep;
 
 use super::process::{self, Process, Usage};
-use super::{servers, slow};
+use super::{ruled, servers, slow};
 
 /// The agent's cluster.
 pub const CLUSTER: &str = "c1";
@@ -24,6 +27,11 @@ pub const ARGUMENT: &str = "agent";
 
 /// Names of the kubeconfigs in the folder that an agent is started with.
 pub const KUBECONFIGS: [&str; 2] = ["hub", "spoke"];
+/// Name of the file in that folder that an agent with rules writes events to.
+pub const EVENTS_FILE: &str = "events.log";
+
+/// What each look at its use costs an agent that is to be slow.
+const WASTED_EACH_LOOK: usize = 16 << 20;
 
 /// What actors count that the agent is asked for: looks at a work, and states of wanted objects that
 /// a watch has shown.
@@ -34,13 +42,28 @@ const COUNTS: [&str; 2] = [LOOKS, SIGHTINGS];
 /// How long a busy work may take to say how often it was looked at.
 const REPORT_LIMIT: Duration = Duration::from_secs(5);
 
-/// Runs the agent: `agent FOLDER POLL_MILLISECONDS`. Obeys `poll MILLISECONDS`, `usage` and what it is
+/// It ends by the end of its commands; this is for a bench that hangs.
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// Runs the agent: `agent FOLDER POLL_MILLISECONDS [DEBOUNCE_MILLISECONDS]`, with watch rules if a
+/// debounce of theirs is given. Obeys `poll MILLISECONDS`, `usage` and what it is
 /// to count ([`COUNTS`]) from standard input until its end.
 pub fn run() -> Result<()> {
     let mut arguments = std::env::args().skip_while(|arg| arg != ARGUMENT).skip(1);
     let dir = PathBuf::from(arguments.next().context("no folder with kubeconfigs")?);
     let poll = arguments.next().context("no poll interval")?;
-    servers::block_on(obey(&dir, settings(&poll)?))
+    let debounce = arguments.next().map(|millis| millis.parse()).transpose()?;
+    let rules = debounce.map(|millis| with_rules(&dir, Duration::from_millis(millis)));
+    servers::block_on_for(LIMIT, obey(&dir, settings(&poll)?, rules))
+}
+
+fn with_rules(dir: &Path, debounce: Duration) -> RulesDeps {
+    let sink = LogSinks::new(LogTarget::File {
+        path: dir.join(EVENTS_FILE),
+        max_bytes: u64::MAX,
+        keep: 0,
+    });
+    ruled::rules_of(debounce, Arc::new(sink))
 }
 
 fn settings(poll_millis: &str) -> Result<AgentSettings> {
@@ -50,7 +73,7 @@ fn settings(poll_millis: &str) -> Result<AgentSettings> {
     })
 }
 
-async fn obey(dir: &Path, begin_with: AgentSettings) -> Result<()> {
+async fn obey(dir: &Path, begin_with: AgentSettings, rules: Option<RulesDeps>) -> Result<()> {
     let [hub, spoke] = KUBECONFIGS.map(|name| Kubeconfig::read_from(dir.join(name)));
     let (hub, spoke) = (hub?, spoke?);
     let hub_id = hub
@@ -69,7 +92,7 @@ async fn obey(dir: &Path, begin_with: AgentSettings) -> Result<()> {
         hub_link: None,
         hub_id: hub_id.context("the kubeconfig names a server")?,
         agent_id: None,
-        rules: None,
+        rules,
         spoke,
         settings: begin_with,
         io: Io::current(),
@@ -77,6 +100,7 @@ async fn obey(dir: &Path, begin_with: AgentSettings) -> Result<()> {
         health: Health::new(),
     });
     let mut commands = process::commands();
+    let mut ballast = Vec::new();
     while let Some(command) = commands.recv().await {
         if let Some(state) = COUNTS.iter().find(|state| **state == command) {
             println!("{}", count(&registry, state).await);
@@ -84,6 +108,9 @@ async fn obey(dir: &Path, begin_with: AgentSettings) -> Result<()> {
         }
         if let Some(poll) = command.strip_prefix("poll ") {
             agent.send(ChangeSettings(settings(poll)?)).await?;
+        }
+        if slow::injected() {
+            ballast.push(vec![1_u8; WASTED_EACH_LOOK]);
         }
         let usage = Usage::now()?;
         println!("{}", serde_json::to_string(&usage)?);
@@ -147,6 +174,13 @@ impl Agent {
     pub fn start(dir: &Path, poll: Duration) -> Result<Self> {
         let dir = dir.to_str().context("an odd folder for temporary files")?;
         Process::start(&[ARGUMENT, dir, &poll.as_millis().to_string()]).map(Self)
+    }
+
+    /// Starts it with watch rules, whose events it writes to [`EVENTS_FILE`] in `dir`.
+    pub fn start_with_rules(dir: &Path, poll: Duration, debounce: Duration) -> Result<Self> {
+        let dir = dir.to_str().context("an odd folder for temporary files")?;
+        let [poll, debounce] = [poll, debounce].map(|time| time.as_millis().to_string());
+        Process::start(&[ARGUMENT, dir, &poll, &debounce]).map(Self)
     }
 
     /// What it uses now.

@@ -22,6 +22,7 @@ pub mod process;
 pub mod replica_set;
 pub mod requests;
 pub mod rounds;
+pub mod ruled;
 pub mod servers;
 pub mod slow;
 pub mod watcher;

@@ -58,10 +58,11 @@ use muster_core::watch_rules::Exclusions;
 pub use event_queue::EventQueueState;
 pub use rule_store::RuleStoreReport;
 pub use rule_supervisor::RuleSupervisorState;
+#[doc(hidden)]
+pub use signal::{Published, RuleReceiver, RuleSender, SeenRule, rule_channel};
 
 use self::rule_store::RuleStore;
 use self::rule_supervisor::{RuleSupervisor, SupervisorDeps};
-use self::signal::rule_channel;
 use crate::sinks::Sink;
 use crate::supervision::{Health, Io, Registry, stop};
 use crate::watch::{WatchSupervisor, Watches};

@@ -14,20 +14,22 @@ use super::metrics;
 
 /// A rule as its watch shows it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct SeenRule {
-    pub(super) generation: i64,
-    pub(super) status: WatchRuleStatus,
+pub struct SeenRule {
+    /// Of its spec.
+    pub generation: i64,
+    /// As it was written last.
+    pub status: WatchRuleStatus,
     /// Why it does not read; `None` for one that is in the snapshot.
-    pub(super) error: Option<String>,
+    pub error: Option<String>,
 }
 
 /// What is known of the rules.
 #[derive(Debug, Clone)]
-pub(super) struct Published {
+pub struct Published {
     /// The rules that read.
-    pub(super) snapshot: Arc<RuleSnapshot>,
+    pub snapshot: Arc<RuleSnapshot>,
     /// All of them.
-    pub(super) seen: BTreeMap<RuleName, SeenRule>,
+    pub seen: BTreeMap<RuleName, SeenRule>,
 }
 
 /// `None` until all rules have been listed: nobody may take that for "no rules".
@@ -35,20 +37,20 @@ type Shared = Arc<Mutex<Option<Arc<Published>>>>;
 
 /// The side of the rules.
 #[derive(Debug, Clone)]
-pub(super) struct RuleSender {
+pub struct RuleSender {
     shared: Shared,
     signals: Sender<()>,
 }
 
 /// The side of the watches.
 #[derive(Debug, Clone)]
-pub(super) struct RuleReceiver {
+pub struct RuleReceiver {
     shared: Shared,
     signals: Receiver<()>,
 }
 
 /// A new pair.
-pub(super) fn rule_channel() -> (RuleSender, RuleReceiver) {
+pub fn rule_channel() -> (RuleSender, RuleReceiver) {
     let shared = Shared::default();
     let (sender, receiver) = bounded(1);
     (
@@ -65,7 +67,7 @@ pub(super) fn rule_channel() -> (RuleSender, RuleReceiver) {
 
 impl RuleSender {
     /// Publishes what is known.
-    pub(super) fn publish(&self, published: Published) {
+    pub fn publish(&self, published: Published) {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         *shared = Some(Arc::new(published));
     }
@@ -73,7 +75,7 @@ impl RuleSender {
     /// Says that the rules mean something else now, after that was published: whoever takes the
     /// signal reads this state or a newer one. Says whether somebody has to be woken: nobody has
     /// while an earlier signal waits.
-    pub(super) fn signal(&self) -> bool {
+    pub fn signal(&self) -> bool {
         let sent = match self.signals.try_send(()) {
             Ok(()) => true,
             Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => false,
@@ -85,14 +87,14 @@ impl RuleSender {
 
 impl RuleReceiver {
     /// Takes the signal that waits, if one does.
-    pub(super) fn take(&self) -> bool {
+    pub fn take(&self) -> bool {
         let taken = self.signals.try_recv().is_ok();
         metrics::signal_depth(self.signals.len());
         taken
     }
 
     /// What is known now; `None` until the rules are.
-    pub(super) fn published(&self) -> Option<Arc<Published>> {
+    pub fn published(&self) -> Option<Arc<Published>> {
         let shared = self.shared.lock();
         shared.unwrap_or_else(PoisonError::into_inner).clone()
     }
