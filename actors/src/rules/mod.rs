@@ -59,7 +59,7 @@ pub use event_queue::EventQueueState;
 pub use rule_store::RuleStoreReport;
 pub use rule_supervisor::RuleSupervisorState;
 #[doc(hidden)]
-pub use signal::{Published, RuleReceiver, RuleSender, SeenRule, rule_channel};
+pub use signal::{Published, RuleReceiver, RuleSender, RuleTable, SeenRule, rule_channel};
 
 use self::rule_store::RuleStore;
 use self::rule_supervisor::{RuleSupervisor, SupervisorDeps};

@@ -1,8 +1,8 @@
 //! `RuleStore`: the WatchRules and ClusterWatchRules of a cluster, compiled.
 //!
-//! It watches both kinds and publishes what they are; a change that means something is signalled,
+//! It watches both kinds and keeps what they are; a change that means something is signalled,
 //! one that only touches an object is not. A rule that does not read is not in the snapshot: the
-//! others go on, and its status says what is wrong with which field. Nothing is published before both
+//! others go on, and its status says what is wrong with which field. Nothing is told before both
 //! kinds have been listed, so that a start never looks as if there were no rules.
 
 use std::collections::BTreeMap;
@@ -16,14 +16,13 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use muster_api::rules::{ClusterWatchRule, WatchRule, WatchRuleStatus};
 use muster_core::watch_rules::{
-    CompiledRule, RuleError, RuleKind, RuleName, RuleStoreState, compile_cluster_watch_rule,
-    compile_watch_rule,
+    CompiledRule, RuleError, RuleKind, RuleName, compile_cluster_watch_rule, compile_watch_rule,
 };
 use serde::Serialize;
 use tracing::{info, warn};
 
 use super::rule_supervisor::RulesChanged;
-use super::signal::{Published, RuleSender, SeenRule};
+use super::signal::{RuleSender, RuleTable, SeenRule};
 use crate::supervision::{Health, Io, Snapshot, Stop};
 use crate::watching::{Seen, watch};
 
@@ -57,10 +56,9 @@ pub(super) struct RuleStore {
     client: Client,
     io: Io,
     health: Health,
-    state: RuleStoreState,
-    seen: BTreeMap<RuleName, SeenRule>,
     /// What the list under way of each kind has named.
     listing: BTreeMap<RuleKind, Vec<Read>>,
+    /// Has what is known.
     sender: RuleSender,
     supervisor: Recipient<RulesChanged>,
     streams: Vec<SpawnHandle>,
@@ -70,7 +68,6 @@ impl std::fmt::Debug for RuleStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RuleStore")
             .field("cluster", &self.cluster)
-            .field("rules", &self.seen.len())
             .finish_non_exhaustive()
     }
 }
@@ -89,8 +86,6 @@ impl RuleStore {
             client,
             io,
             health,
-            state: RuleStoreState::default(),
-            seen: BTreeMap::new(),
             listing: BTreeMap::new(),
             sender,
             supervisor,
@@ -99,7 +94,7 @@ impl RuleStore {
     }
 
     /// Keeps what a rule looks like; gives back what it means, if it means something.
-    fn note(&mut self, read: Read) -> (RuleName, Option<CompiledRule>) {
+    fn note(&self, table: &mut RuleTable, read: Read) -> (RuleName, Option<CompiledRule>) {
         let Read {
             name,
             mut seen,
@@ -108,7 +103,7 @@ impl RuleStore {
         let compiled = match compiled {
             Ok(rule) => Some(rule),
             Err(error) => {
-                let known = self.seen.get(&name).and_then(|seen| seen.error.as_ref());
+                let known = table.seen.get(&name).and_then(|seen| seen.error.as_ref());
                 if known != Some(&error.fault()) {
                     warn!(cluster = self.cluster, %error, "rule does not read");
                 }
@@ -116,54 +111,39 @@ impl RuleStore {
                 None
             }
         };
-        self.seen.insert(name.clone(), seen);
+        table.seen.insert(name.clone(), seen);
         (name, compiled)
     }
 
-    fn take(&mut self, read: Read) -> bool {
-        let (name, compiled) = self.note(read);
+    fn take(&self, table: &mut RuleTable, read: Read) -> bool {
+        let (name, compiled) = self.note(table, read);
         match compiled {
-            Some(rule) => self.state.put(rule),
-            None => self.state.remove(&name),
+            Some(rule) => table.state.put(rule),
+            None => table.state.remove(&name),
         }
     }
 
     /// A list of a kind is complete: others of that kind are gone.
-    fn listed(&mut self, kind: RuleKind) -> bool {
-        let listed = self.listing.remove(&kind).unwrap_or_default();
-        let known = std::mem::take(&mut self.seen);
+    fn listed(&self, table: &mut RuleTable, kind: RuleKind, listed: Vec<Read>) -> bool {
+        let known = std::mem::take(&mut table.seen);
         let (own, others) = known.into_iter().partition(|(name, _)| name.kind() == kind);
         let _: BTreeMap<RuleName, SeenRule> = own;
-        self.seen = others;
+        table.seen = others;
         let rules: Vec<CompiledRule> = listed
             .into_iter()
-            .filter_map(|read| self.note(read).1)
+            .filter_map(|read| self.note(table, read).1)
             .collect();
-        let was_ready = self.state.ready();
-        let changed = self.state.replace_all(kind, rules);
-        if self.state.ready() && !was_ready {
-            let (cluster, rules) = (&self.cluster, self.seen.len());
+        let was_ready = table.state.ready();
+        let changed = table.state.replace_all(kind, rules);
+        if table.state.ready() && !was_ready {
+            let (cluster, rules) = (&self.cluster, table.seen.len());
             info!(cluster, rules, "watch rules listed");
         }
         changed
     }
 
-    fn publish(&self, changed: bool) {
-        let Some(snapshot) = self.state.snapshot() else {
-            return; // not all rules are known yet
-        };
-        self.sender.publish(Published {
-            snapshot,
-            seen: self.seen.clone(),
-        });
-        if changed && self.sender.signal() {
-            // One that has no room looks at its next beat.
-            let _ = self.supervisor.try_send(RulesChanged);
-        }
-    }
-
     fn hear(&mut self, Heard(kind, seen): Heard) {
-        let changed = match seen {
+        let wake = match seen {
             Seen::Listing => {
                 self.listing.insert(kind, Vec::new());
                 return;
@@ -172,14 +152,20 @@ impl RuleStore {
                 self.listing.entry(kind).or_default().push(read);
                 return;
             }
-            Seen::Listed => self.listed(kind),
-            Seen::Changed(read) => self.take(read),
-            Seen::Gone(read) => {
-                self.seen.remove(&read.name);
-                self.state.remove(&read.name)
+            Seen::Listed => {
+                let listed = self.listing.remove(&kind).unwrap_or_default();
+                self.sender.change(|table| self.listed(table, kind, listed))
             }
+            Seen::Changed(read) => self.sender.change(|table| self.take(table, read)),
+            Seen::Gone(read) => self.sender.change(|table| {
+                table.seen.remove(&read.name);
+                table.state.remove(&read.name)
+            }),
         };
-        self.publish(changed);
+        if wake {
+            // One that has no room looks at its next beat.
+            let _ = self.supervisor.try_send(RulesChanged);
+        }
     }
 }
 
@@ -238,7 +224,7 @@ impl Actor for RuleStore {
 
 impl Supervised for RuleStore {
     fn restarting(&mut self, _: &mut Self::Context) {
-        // What was published stays until both kinds have been listed again.
+        // What is known stays until both kinds have been listed again.
         self.listing.clear();
         self.streams.clear();
     }
@@ -257,17 +243,20 @@ impl Handler<Snapshot> for RuleStore {
     type Result = MessageResult<Snapshot>;
 
     fn handle(&mut self, _: Snapshot, _: &mut Self::Context) -> Self::Result {
-        let snapshot = self.state.snapshot().unwrap_or_default();
-        let wrong = self.seen.iter().filter_map(|(name, seen)| {
-            let error = seen.error.clone()?;
-            Some((name.to_string(), error))
+        let report = self.sender.look(|table| {
+            let snapshot = table.state.snapshot().unwrap_or_default();
+            let wrong = table.seen.iter().filter_map(|(name, seen)| {
+                let error = seen.error.clone()?;
+                Some((name.to_string(), error))
+            });
+            RuleStoreReport {
+                rules: snapshot.rules.len(),
+                wrong: wrong.collect(),
+                revision: snapshot.revision,
+                ready: table.state.ready(),
+            }
         });
-        Snapshot::of(&RuleStoreReport {
-            rules: snapshot.rules.len(),
-            wrong: wrong.collect(),
-            revision: snapshot.revision,
-            ready: self.state.ready(),
-        })
+        Snapshot::of(&report)
     }
 }
 
