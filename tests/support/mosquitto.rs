@@ -44,6 +44,8 @@ impl Mosquitto {
                 // Else one started by root turns into a user that cannot read our files.
                 "user root".to_owned(),
                 "log_type all".to_owned(),
+                // As in deploy/mosquitto: an answer does not wait for the next one.
+                "set_tcp_nodelay true".to_owned(),
             ];
             match &passwords {
                 Some(file) => {
