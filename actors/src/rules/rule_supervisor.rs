@@ -300,6 +300,8 @@ impl RuleSupervisor {
         }
         let started = Instant::now();
         let plan = plan_rules(&rules, &self.catalog, &self.exclusions);
+        // Whatever asked for this plan: a heartbeat's may be the first to find rules changed.
+        let rules_changed = self.planned.is_some() && self.revision != rules.revision;
         self.revision = rules.revision;
         let routes = plan.routes(&rules, |sink| self.destinations.is_started(sink));
         let change = self.listeners.follow(&plan, routes, &self.destinations);
@@ -337,7 +339,7 @@ impl RuleSupervisor {
             "watches of rules follow"
         );
         self.opening = Some(started);
-        let wholesale = self.deps.settings.wholesale && trigger == Trigger::Rules;
+        let wholesale = self.deps.settings.wholesale && rules_changed;
         if change == Change::Areas && wholesale && self.listeners.len() > 0 {
             // It has far more room than there are such messages.
             if self.deps.supervisor.try_send(RestartAreas).is_err() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use muster_api::rules::{ClusterWatchRule, WatchRule};
@@ -416,6 +417,36 @@ async fn watches_are_opened_anew_as_the_settings_say() {
         ruled.hears("one", &["CREATE x"]).await;
         ruled.end().await;
     }
+}
+
+/// S59: a plan that something else asked for while rules wait to be quiet finds them changed, too.
+#[actix::test]
+async fn watches_are_opened_anew_whoever_finds_that_rules_have_changed() {
+    let ruled = Ruled::start().await;
+    ruled.write("a", "x", "1", json!({})).await;
+    ruled
+        .put("maps", "one", json!([item(&["configmaps"])]))
+        .await;
+    ruled.hears("one", &["CREATE x"]).await;
+    let opened = ruled.gate.opened();
+    ruled
+        .put("secrets", "one", json!([item(&["secrets"])]))
+        .await;
+    // It is looked for sooner than rules that have changed.
+    let crds: Api<CustomResourceDefinition> = Api::all(ruled.server.client());
+    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema":
+                {"openAPIV3Schema": {"type": "object"}}}]}});
+    let crd: CustomResourceDefinition = serde_json::from_value(crd).unwrap();
+    crds.create(&PostParams::default(), &crd).await.unwrap();
+    ruled.reason_is("secrets", "Watching").await;
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(ruled.gate.opened() - opened, 2);
+    ruled.hears("one", &["CREATE x"]).await;
+    ruled.end().await;
 }
 
 /// C7, S71, S72: over many restarts each change is told once, in order.
