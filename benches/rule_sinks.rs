@@ -263,7 +263,8 @@ async fn committed(report: &mut Report) -> Result<()> {
     let (url, bare) = (dir.path().join("ours"), dir.path().join("bare"));
     fs::create_dir_all(bare.join("v1/configmaps/default"))?;
     let config = Config::new(url.display().to_string(), "main", dir.path().join("work"));
-    let mut sink = GitSinks::new(config, "", None, Branches::default()).make(CLUSTER, false);
+    let sinks = GitSinks::new(config, "", None, Branches::default(), Duration::ZERO);
+    let mut sink = sinks.make(CLUSTER, false);
     let mut rates = [Vec::new(), Vec::new()];
     let mut bytes = 0;
     // One more round, in which the files are made.

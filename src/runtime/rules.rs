@@ -87,6 +87,7 @@ fn maker(
                 git.folder.clone(),
                 encrypt,
                 branches.clone(),
+                git.window,
             ))
         }
         SinkKind::Mqtt { topic } => {

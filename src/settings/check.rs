@@ -163,6 +163,7 @@ const SINK_KEYS: &[(&str, Expect)] = &[
     ("ca_file", Expect::Text),
     ("work_dir", Expect::Text),
     ("encrypt", Expect::Texts),
+    ("window", ANY_DURATION),
 ];
 
 /// An entry of a list, as it is written.

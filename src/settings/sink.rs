@@ -2,11 +2,12 @@
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Deserialize;
 
 use super::check::Entry;
-use super::{Problem, Settings};
+use super::{Problem, Settings, parse_duration};
 
 /// A sink, which rules name as their destination.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -60,6 +61,8 @@ pub struct GitSink {
     pub work_dir: Option<PathBuf>,
     /// What encrypts a Secret, from standard input to standard output.
     pub encrypt: Option<Vec<String>>,
+    /// Changes that come within this time of the first make one commit.
+    pub window: Duration,
 }
 
 /// A sink as it is written.
@@ -82,11 +85,14 @@ pub(super) struct Raw {
     ca_file: Option<PathBuf>,
     work_dir: Option<PathBuf>,
     encrypt: Option<Vec<String>>,
+    window: Option<String>,
 }
 
 /// Most bytes of a file, unless set: ten days of a change a second, each 100 bytes.
 const MAX_BYTES: NonZeroU64 = NonZeroU64::new(100 << 20).unwrap();
 const KEEP: u32 = 3;
+/// Short enough that a change is in the repository within five seconds of a rule for it.
+const WINDOW: Duration = Duration::from_secs(1);
 const TOPIC: &str = "muster/clusters/{cluster}/rules/{sink}";
 
 impl Entry for Raw {
@@ -122,6 +128,7 @@ impl Raw {
             ("ca_file", "git", self.ca_file.is_some()),
             ("work_dir", "git", self.work_dir.is_some()),
             ("encrypt", "git", self.encrypt.is_some()),
+            ("window", "git", self.window.is_some()),
         ];
         for (key, of, set) in keys {
             if set && of != kind {
@@ -174,6 +181,11 @@ impl Raw {
             ca_file: self.ca_file.clone(),
             work_dir: self.work_dir.clone(),
             encrypt: self.encrypt.clone(),
+            window: match &self.window {
+                Some(text) => parse_duration(text)
+                    .ok_or_else(|| format!("has window {text:?}, which is no duration"))?,
+                None => WINDOW,
+            },
         })))
     }
 }

@@ -394,6 +394,7 @@ fn sinks_are_read() {
         username = "bot"
         password_file = "/etc/token"
         encrypt = ["sops", "--encrypt"]
+        window = "250ms"
         [mqtt]
         broker = "broker:1883"
     "#;
@@ -421,6 +422,7 @@ fn sinks_are_read() {
         ca_file: None,
         work_dir: Some("/var/lib/git".into()),
         encrypt: Some(vec!["sops".to_owned(), "--encrypt".to_owned()]),
+        window: Duration::from_millis(250),
     };
     assert_eq!(sinks[4].kind, SinkKind::Git(Box::new(git)));
 }
@@ -466,6 +468,11 @@ name = "i"
 kind = "git"
 url = "/srv/git"
 username = "u"
+[[sinks]]
+name = "j"
+kind = "git"
+url = "/srv/git"
+window = "soon"
 "#
         ),
         [
@@ -479,6 +486,7 @@ username = "u"
             "muster.toml:26: sinks[8] (g) has a topic with a wildcard: a/+",
             "muster.toml:30: sinks[9] (h) has no url",
             "muster.toml:33: sinks[10] (i) has one of username and password_file without the other",
+            "muster.toml:42: sinks[11].window is \"soon\", expected a duration, such as \"60s\" or \"10m\"",
         ]
     );
     assert_eq!(

@@ -76,6 +76,15 @@ pub struct EventQueueState {
     pub failing: Option<(String, Timestamp)>,
 }
 
+/// Whether what waits for a sink waits for more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Collecting {
+    No,
+    Yes,
+    /// It has done so.
+    Done,
+}
+
 /// The actor of one sink. See the module.
 pub(super) struct EventQueue {
     outlet: Arc<Outlet>,
@@ -85,6 +94,9 @@ pub(super) struct EventQueue {
     memory: Option<Arc<Memory>>,
     /// Locked while it is given a batch; one that is stuck keeps the lock.
     sink: Arc<Mutex<Box<dyn Sink>>>,
+    window: Duration,
+    /// The end of the time in which others may join what waits, or that it is over.
+    collecting: Collecting,
     delivering: bool,
     looking: bool,
     look_backoff: Backoff,
@@ -115,6 +127,8 @@ impl EventQueue {
         sink: Box<dyn Sink>,
     ) -> Self {
         Self {
+            window: sink.window(),
+            collecting: Collecting::No,
             outlet,
             look,
             io,
@@ -151,9 +165,10 @@ impl EventQueue {
     }
 
     fn deliver(&mut self, ctx: &mut Context<Self>) {
-        if self.delivering {
+        if self.delivering || self.collects(ctx) {
             return;
         }
+        self.collecting = Collecting::No;
         let batch = self.outlet.take(BATCH.0, BATCH.1);
         if batch.is_empty() && !self.outlet.has_records() {
             if self.stopping {
@@ -202,11 +217,31 @@ impl EventQueue {
                     actor.failing = Some((error, since.unwrap_or_else(Timestamp::now)));
                     ctx.run_later(pause, |actor, ctx| {
                         actor.delivering = false;
+                        actor.collecting = Collecting::Done;
                         actor.advance(ctx);
                     });
                 }
             }
         }));
+    }
+
+    /// Whether what waits is to wait for more; if it is the first, its time begins.
+    fn collects(&mut self, ctx: &mut Context<Self>) -> bool {
+        let waiting = self.outlet.waiting();
+        let is_full = waiting >= BATCH.0 || !self.outlet.has_ease();
+        if waiting == 0 || is_full || self.stopping || self.window.is_zero() {
+            return false;
+        }
+        if self.collecting == Collecting::No {
+            self.collecting = Collecting::Yes;
+            ctx.run_later(self.window, |actor, ctx| {
+                if actor.collecting == Collecting::Yes {
+                    actor.collecting = Collecting::Done;
+                    actor.advance(ctx);
+                }
+            });
+        }
+        self.collecting == Collecting::Yes
     }
 
     /// Looks at what is in doubt, or at an area that is behind.
@@ -301,6 +336,7 @@ impl Supervised for EventQueue {
             self.outlet.is_behind(&area);
         }
         (self.delivering, self.looking, self.listening) = (false, false, None);
+        self.collecting = Collecting::No;
         self.stopping = false;
     }
 }

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -37,15 +38,18 @@ pub struct GitSinks {
     /// Encrypts a Secret, from standard input to standard output.
     encrypt: Option<Arc<[String]>>,
     branches: Branches,
+    window: Duration,
 }
 
 impl GitSinks {
-    /// Sinks with this configuration, each below the folder of its cluster.
+    /// Sinks with this configuration, each below the folder of its cluster. Changes that come within
+    /// `window` of the first make one commit.
     pub fn new(
         config: Config,
         folder: impl Into<String>,
         encrypt: Option<Vec<String>>,
         branches: Branches,
+        window: Duration,
     ) -> Self {
         metrics::describe_counter!(
             LEFT_OUT,
@@ -57,6 +61,7 @@ impl GitSinks {
             folder: folder.into(),
             encrypt: encrypt.map(Into::into),
             branches,
+            window,
         }
     }
 }
@@ -85,6 +90,7 @@ impl SinkMaker for GitSinks {
         Box::new(GitSink {
             branch: branch.map(Arc::new),
             encrypt: self.encrypt.clone(),
+            window: self.window,
         })
     }
 
@@ -103,6 +109,7 @@ struct GitSink {
     /// Or why there is none, which every event is answered with.
     branch: Result<Arc<Branch>, String>,
     encrypt: Option<Arc<[String]>>,
+    window: Duration,
 }
 
 impl Sink for GitSink {
@@ -116,6 +123,10 @@ impl Sink for GitSink {
             done.map_err(|error| SinkError::new(error.to_string()))?
         }
         .boxed()
+    }
+
+    fn window(&self) -> Duration {
+        self.window
     }
 }
 
@@ -280,7 +291,13 @@ mod tests {
         fn sinks(&self, url: &str) -> GitSinks {
             let config = Config::new(url, "main", self.folder.path().join("work"));
             let encrypt = self.encrypt.clone();
-            GitSinks::new(config, "fleet/{cluster}", encrypt, Branches::default())
+            GitSinks::new(
+                config,
+                "fleet/{cluster}",
+                encrypt,
+                Branches::default(),
+                Duration::ZERO,
+            )
         }
 
         fn sink(&self, url: &str) -> Box<dyn Sink> {
@@ -461,7 +478,8 @@ mod tests {
             "main",
             world.folder.path().join("work"),
         );
-        let sinks = GitSinks::new(config, "../{cluster}", None, Branches::default());
+        let branches = Branches::default();
+        let sinks = GitSinks::new(config, "../{cluster}", None, branches, Duration::ZERO);
         let map = event(Operation::Create, MAPS, "a", MAP);
         let error = sinks.make("c1", false).deliver(&[map]).await.unwrap_err();
         assert!(error.text.contains("../c1"), "{error}");

@@ -10,6 +10,8 @@ mod git;
 mod log;
 mod mqtt;
 
+use std::time::Duration;
+
 use futures::future::BoxFuture;
 use muster_core::rule_events::Event;
 
@@ -25,6 +27,12 @@ pub trait Sink: Send + 'static {
     ///
     /// Why it did not; the text is for people. The same events come again after a pause.
     fn deliver<'a>(&'a mut self, events: &'a [Event]) -> BoxFuture<'a, Result<(), SinkError>>;
+
+    /// How long the first event of a batch waits for others, where a batch costs much more than an
+    /// event; a full batch does not wait.
+    fn window(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// Why a sink did not take events.

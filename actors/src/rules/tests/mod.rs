@@ -31,6 +31,9 @@ struct Ear {
     heard: Arc<Mutex<Vec<Event>>>,
     permits: Arc<Semaphore>,
     failures: Arc<Mutex<VecDeque<SinkError>>>,
+    /// How many events each batch had.
+    batches: Arc<Mutex<Vec<usize>>>,
+    window: Duration,
 }
 
 impl Ear {
@@ -39,6 +42,8 @@ impl Ear {
             heard: Arc::default(),
             permits: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
             failures: Arc::default(),
+            batches: Arc::default(),
+            window: Duration::ZERO,
         }
     }
 
@@ -73,9 +78,14 @@ impl Sink for Ear {
                 return Err(error);
             }
             self.heard.lock().unwrap().extend(events.iter().cloned());
+            self.batches.lock().unwrap().push(events.len());
             Ok(())
         }
         .boxed()
+    }
+
+    fn window(&self) -> Duration {
+        self.window
     }
 }
 
@@ -328,6 +338,49 @@ async fn a_sink_that_fails_is_given_the_same_again_and_says_why() {
     world.hears(&["CREATE a", "CREATE b"]).await;
     assert!(world.state().await["failing"].is_null());
     world.end().await;
+}
+
+/// S147: a sink with a window is given together what comes within it; what is full does not wait, nor
+/// does what is left at the end, nor what has waited before.
+#[actix::test]
+async fn a_batch_waits_for_others_where_batches_are_dear() {
+    let mut ear = Ear::new();
+    ear.window = Duration::from_secs(5);
+    let world = World::start(Room::default(), ear);
+    let batches = || std::mem::take(&mut *world.ear.batches.lock().unwrap());
+    let before = Instant::now();
+    for name in ["a", "b", "c", "d"] {
+        show(&world.outlet, name, 1, 1);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    world
+        .hears(&["CREATE a", "CREATE b", "CREATE c", "CREATE d"])
+        .await;
+    let took = before.elapsed().as_secs_f64();
+    assert!((5.0..5.2).contains(&took), "{took}");
+    assert_eq!(batches(), [4]);
+
+    let before = Instant::now();
+    for n in 0..450 {
+        show(&world.outlet, &format!("n{n}"), 2, 1);
+    }
+    eventually(|| world.ear.told().len(), |told| *told == 404).await;
+    assert!(before.elapsed() < Duration::from_secs(1));
+    eventually(|| world.ear.told().len(), |told| *told == 454).await;
+    assert_eq!(batches(), [200, 200, 50]);
+
+    world.ear.fails("disk full", 1);
+    show(&world.outlet, "a", 3, 2);
+    let before = Instant::now();
+    eventually(|| world.ear.told().len(), |told| *told == 455).await;
+    let took = before.elapsed().as_secs_f64();
+    assert!((5.0..7.0).contains(&took), "{took}");
+    show(&world.outlet, "a", 4, 3);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let (ear, before) = (world.ear.clone(), Instant::now());
+    world.end().await;
+    assert_eq!(ear.told().len(), 456);
+    assert!(before.elapsed() < Duration::from_secs(1));
 }
 
 /// S90: what finds no room is looked for once there is some; nothing is lost, and nothing told twice.
