@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use super::destinations::Destinations;
 use super::feed::{Feed, Feeds, Route};
 use super::outlet::Outlet;
-use crate::watch::{Area, AreaSubscription, Coverage, Watches};
+use crate::watch::{Area, AreaSubscription, Coverage, Unwatched, Watches};
 
 /// What a plan has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,7 +64,7 @@ impl Listeners {
     ) -> Change {
         let mut change = Change::None;
         let outlet = |sink: &Arc<str>| destinations.outlet(sink);
-        // First what is new, so that what a sink has of it is taken over from what it leaves.
+        // First what is new, so that it takes over what a sink has by what it leaves.
         for (key, routes) in &wanted {
             for outlet in routes.keys().filter_map(outlet) {
                 outlet.join(&Area::from(key));
@@ -152,6 +152,18 @@ impl Listeners {
     pub(super) fn is_opening(&self) -> bool {
         let mut all = self.by_stream.values();
         all.any(|listening| listening.subscription.coverage() == Coverage::Opening)
+    }
+
+    /// Streams that the cluster does not allow to be watched.
+    pub(super) fn refused(&self) -> BTreeSet<StreamKey> {
+        let refused = |listening: &Listening| {
+            let coverage = listening.subscription.coverage();
+            matches!(coverage, Coverage::Polled(Unwatched::Refused(_)))
+        };
+        let all = self.by_stream.iter();
+        all.filter(|(_, listening)| refused(listening))
+            .map(|(key, _)| key.clone())
+            .collect()
     }
 
     /// How each stream of the plan is watched: by its own area, or by that of the whole cluster.

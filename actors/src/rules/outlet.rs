@@ -180,22 +180,15 @@ impl Outlet {
 
     /// Rules want something of this area.
     pub(super) fn join(&self, area: &Area) {
-        let mut state = self.lock();
+        let mut guard = self.lock();
+        let state = &mut *guard;
         if state.mirrors.contains_key(area) {
             return;
         }
         let mut mirror = Mirror::new();
         let inside = |namespace: &Arc<str>| area.has(namespace);
-        // What the sink has by areas that this one takes the place of, or is a part of.
-        for (other, known) in &state.mirrors {
-            let told = known.told().filter(|_| other.resource == area.resource);
-            for (namespace, name, state) in told.filter(|(namespace, ..)| inside(namespace)) {
-                let state = State {
-                    version: 0,
-                    ..state.clone()
-                };
-                mirror.restore(Arc::clone(namespace), Arc::clone(name), state);
-            }
+        if let Some(wider) = wider(area).and_then(|it| state.mirrors.get_mut(&it)) {
+            wider.hand_over(area.namespace.as_deref(), &mut mirror);
         }
         let wanted = |key: &ObjectKey| key.resource == area.resource && inside(&key.namespace);
         for (key, had) in state.remembered.extract_if(|key, _| wanted(key)) {
@@ -204,23 +197,30 @@ impl Outlet {
         state.mirrors.insert(area.clone(), mirror);
     }
 
-    /// No rule wants anything of this area any more: the sink keeps what it has, and hears no more.
+    /// No rule wants anything by this area any more: what the sink has of it is another area's, or it
+    /// keeps that and hears no more.
     pub(super) fn leave(&self, area: &Area) {
         let mut guard = self.lock();
         let state = &mut *guard;
-        if let Some(mirror) = state.mirrors.remove(area) {
-            let unseen = state
-                .moved
-                .extract_if(|key, _| key.resource == area.resource && area.has(&key.namespace));
+        if let Some(mut mirror) = state.mirrors.remove(area) {
+            if let Some(wide) = wider(area)
+                && let Some(wider) = state.mirrors.get_mut(&wide)
+            {
+                mirror.hand_over(None, wider);
+                // It has left alone whatever has happened there.
+                state.is_behind(&wide);
+            }
+            let is_left = |key: &ObjectKey| {
+                let mut others = state.mirrors.keys();
+                key.resource == area.resource
+                    && area.has(&key.namespace)
+                    && !others.any(|it| it.resource == key.resource && it.has(&key.namespace))
+            };
+            let unseen = state.moved.extract_if(|key, _| is_left(key));
             for former in unseen.map(|(_, former)| former).collect::<Vec<_>>() {
                 state.note(former.key, None);
             }
             for (namespace, name, had) in mirror.told() {
-                let others = state.mirrors.iter();
-                let mut others = others.filter(|(it, _)| it.resource == area.resource);
-                if others.any(|(_, known)| known.has(namespace, name)) {
-                    continue; // it has been taken over
-                }
                 let key = ObjectKey {
                     resource: area.resource.clone(),
                     namespace: Arc::clone(namespace),
@@ -246,7 +246,7 @@ impl Outlet {
     pub(super) fn wanted(&self, area: &Area, watch: u64, shown: Shown, interest: &Interest) {
         let mut state = self.lock();
         let state = &mut *state;
-        let Some(mirror) = state.mirrors.get_mut(area) else {
+        let Some(mirror) = mirror_of(&mut state.mirrors, area, &shown.key) else {
             return;
         };
         let Shown {
@@ -312,7 +312,7 @@ impl Outlet {
     ) {
         let mut state = self.lock();
         let state = &mut *state;
-        let Some(mirror) = state.mirrors.get_mut(area) else {
+        let Some(mirror) = mirror_of(&mut state.mirrors, area, &key) else {
             return;
         };
         let rules = mirror.unwanted(&key.namespace, &key.name, version);
@@ -552,6 +552,34 @@ impl Outlet {
         let count = state.counts.get(rule);
         count.map_or((0, None), |(count, last)| (*count, Some(*last)))
     }
+}
+
+/// The area of the whole cluster that this one is a part of.
+fn wider(area: &Area) -> Option<Area> {
+    area.namespace.as_ref()?;
+    Some(Area {
+        resource: area.resource.clone(),
+        namespace: None,
+    })
+}
+
+/// What the sink has of an area to which this object belongs. A sink that hears of the object's
+/// namespace by an area of its own hears nothing of it by the cluster's.
+fn mirror_of<'a>(
+    mirrors: &'a mut BTreeMap<Area, Mirror>,
+    area: &Area,
+    key: &ObjectKey,
+) -> Option<&'a mut Mirror> {
+    if area.namespace.is_none() {
+        let narrow = Area {
+            resource: area.resource.clone(),
+            namespace: Some(Arc::clone(&key.namespace)),
+        };
+        if mirrors.contains_key(&narrow) {
+            return None;
+        }
+    }
+    mirrors.get_mut(area)
 }
 
 /// The end of an object, for those of these rules that still want to hear of it.

@@ -14,7 +14,7 @@
 //! is: only what it says to be gone is taken for gone, and that after a while. Whatever a sink already
 //! has of an area it keeps when no rule wants the area any more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +30,8 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use muster_core::watch_rules::{
-    Catalog, Exclusions, REMOVAL_GRACE, RulePlan, RuleSnapshot, Scan, UnresolvedReason, plan_rules,
+    Catalog, Exclusions, REMOVAL_GRACE, RulePlan, RuleSnapshot, Scan, StreamKey, UnresolvedReason,
+    plan_rules,
 };
 use serde::Serialize;
 use tokio::sync::Notify;
@@ -118,6 +119,8 @@ pub(super) struct RuleSupervisor {
     /// The rules that are planned for, whatever asks for a plan: newer ones have not been quiet yet.
     rules: Option<Arc<RuleSnapshot>>,
     revision: u64,
+    /// Streams that the cluster refused when it was last said who hears of what.
+    refused: BTreeSet<StreamKey>,
     /// When the first plan was made.
     planned: Option<Instant>,
     /// What sinks had by rules of an earlier life that are no more is forgotten.
@@ -180,6 +183,7 @@ impl RuleSupervisor {
             plan: RulePlan::default(),
             rules: None,
             revision: 0,
+            refused: BTreeSet::new(),
             planned: None,
             forgot: false,
             sinks_started: false,
@@ -292,25 +296,23 @@ impl RuleSupervisor {
         if self.waiting.is_none() || self.rules.is_none() {
             self.take_rules();
         }
-        let Some(rules) = self.rules.clone() else {
+        let Some(rules) = &self.rules else {
             return; // they are not known yet
         };
         if !self.catalog.is_loaded() || !self.sinks_started {
             return;
         }
         let started = Instant::now();
-        let plan = plan_rules(&rules, &self.catalog, &self.exclusions);
+        self.plan = plan_rules(rules, &self.catalog, &self.exclusions);
         // Whatever asked for this plan: a heartbeat's may be the first to find rules changed.
         let rules_changed = self.planned.is_some() && self.revision != rules.revision;
         self.revision = rules.revision;
-        let routes = plan.routes(&rules, |sink| self.destinations.is_started(sink));
-        let change = self.listeners.follow(&plan, routes, &self.destinations);
+        let change = self.route();
         let planned = *self.planned.get_or_insert(started);
         if !self.forgot && self.is_all_known(planned.elapsed()) {
             self.destinations.forget_others();
             self.forgot = true;
         }
-        self.plan = plan;
         self.tell_metrics();
         self.statuses.look();
         let result = match (change, self.discovery.is_ok()) {
@@ -351,6 +353,21 @@ impl RuleSupervisor {
         }
     }
 
+    /// Has the sinks hear of what is planned, each object by an area that may be watched.
+    fn route(&mut self) -> Change {
+        let Some(rules) = &self.rules else {
+            return Change::None;
+        };
+        self.refused = self.listeners.refused();
+        let routes = self.plan.routes(
+            rules,
+            |sink| self.destinations.is_started(sink),
+            |stream| self.refused.contains(stream),
+        );
+        self.listeners
+            .follow(&self.plan, routes, &self.destinations)
+    }
+
     fn take_rules(&mut self) {
         let published = self.deps.rules.published();
         self.rules = published.map(|published| Arc::clone(&published.snapshot));
@@ -384,6 +401,9 @@ impl RuleSupervisor {
     /// Looks at how the areas are watched, and whether all that were opened are there.
     fn look(&mut self) {
         self.statuses.look();
+        if !self.stopping && self.listeners.refused() != self.refused {
+            self.route();
+        }
         if let Some(started) = self.opening
             && !self.listeners.is_opening()
         {

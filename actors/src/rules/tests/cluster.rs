@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use muster_api::rules::{ClusterWatchRule, WatchRule};
+use muster_api::rules::{ClusterWatchRule, WatchRule, WatchRuleStatus};
 use muster_apiserver::{ApiServer, Storage};
 use muster_core::rule_events::Room;
 use muster_core::watch_plan::WatchLimits;
@@ -22,7 +22,7 @@ use crate::rules::{ClusterDeps, RuleSettings, Rules, RulesDeps, SinkMaker};
 use crate::sinks::Sink;
 use crate::supervision::{Health, Io, Registry, Snapshot, stop};
 use crate::watch::tests::Gate;
-use crate::watch::{WatchSupervisor, Watches};
+use crate::watch::{RestartAreas, WatchSupervisor, Watches};
 
 impl std::fmt::Debug for Ear {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -259,26 +259,14 @@ impl Ruled {
         eventually(|| ear.told(), |told| *told == wanted).await;
     }
 
-    async fn reason(&self, name: &str) -> (String, String) {
+    pub(super) async fn reason_is(&self, name: &str, wanted: &str) -> String {
         let api: Api<WatchRule> = Api::namespaced(self.server.client(), "a");
-        let status = api.get(name).await.unwrap().status.unwrap_or_default();
-        status
-            .conditions
-            .first()
-            .map(|ready| (ready.reason.clone(), ready.message.clone()))
-            .unwrap_or_default()
+        reason_is(api, |rule| rule.status, name, wanted).await
     }
 
-    pub(super) async fn reason_is(&self, name: &str, wanted: &str) -> String {
-        let deadline = Instant::now() + Duration::from_secs(300);
-        loop {
-            let (reason, message) = self.reason(name).await;
-            if reason == wanted {
-                return message;
-            }
-            assert!(Instant::now() < deadline, "{name}: {reason} {message}");
-            sleep(Duration::from_millis(100)).await;
-        }
+    async fn cluster_reason_is(&self, name: &str, wanted: &str) -> String {
+        let api: Api<ClusterWatchRule> = Api::all(self.server.client());
+        reason_is(api, |rule| rule.status, name, wanted).await
     }
 
     pub(super) async fn end(self) {
@@ -288,6 +276,30 @@ impl Ruled {
         self.open(&[]).await;
         assert!(self.gate.open().is_empty());
         tokio::time::resume();
+    }
+}
+
+/// Waits until the rule says this of itself; gives back the message.
+async fn reason_is<K>(
+    api: Api<K>,
+    status: impl Fn(K) -> Option<WatchRuleStatus>,
+    name: &str,
+    wanted: &str,
+) -> String
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let deadline = Instant::now() + Duration::from_secs(300);
+    loop {
+        let status = status(api.get(name).await.unwrap()).unwrap_or_default();
+        let ready = status.conditions.into_iter().next();
+        let told = ready.map(|ready| (ready.reason, ready.message));
+        let (reason, message) = told.unwrap_or_default();
+        if reason == wanted {
+            return message;
+        }
+        assert!(Instant::now() < deadline, "{name}: {reason} {message}");
+        sleep(Duration::from_millis(100)).await;
     }
 }
 
@@ -590,6 +602,75 @@ async fn a_sink_hears_of_an_object_once_whatever_rules_there_are() {
     ruled
         .hears("one", &["CREATE x", "CREATE y", "UPDATE x", "UPDATE x"])
         .await;
+    ruled.end().await;
+}
+
+/// A rule for the whole cluster that may not be watched leaves rules of namespaces what they have;
+/// when it may be, and when that is over, the sink hears of each object once.
+#[actix::test]
+async fn a_cluster_rule_that_is_refused_blinds_no_other() {
+    let ruled = Ruled::start().await;
+    ruled.write("a", "x", "1", json!({})).await;
+    ruled.write("b", "y", "1", json!({})).await;
+    ruled.gate.refuse(MAPS, 403);
+    ruled
+        .put("maps", "one", json!([item(&["configmaps"])]))
+        .await;
+    let mut told = vec!["CREATE x"];
+    ruled.hears("one", &told).await;
+    let everywhere = json!({"resources": ["configmaps"], "scope": "Namespaced"});
+    ruled.put_cluster("all", "one", everywhere).await;
+    ruled.cluster_reason_is("all", "Forbidden").await;
+    for value in ["2", "3"] {
+        let before = Instant::now();
+        ruled.write("a", "x", value, json!({})).await;
+        told.push("UPDATE x");
+        ruled.hears("one", &told).await;
+        assert!(before.elapsed() < Duration::from_secs(5));
+        ruled.open(&[MAPS_OF_A]).await;
+        ruled.reason_is("maps", "Watching").await;
+        // Tries of the other one come and go.
+        sleep(Duration::from_secs(60)).await;
+    }
+    ruled.write("a", "z", "1", json!({})).await;
+    told.push("CREATE z");
+    ruled.hears("one", &told).await;
+
+    ruled.gate.allow();
+    told.push("CREATE y");
+    ruled.hears("one", &told).await;
+    ruled.open(&[MAPS]).await;
+    ruled.cluster_reason_is("all", "Watching").await;
+    ruled.reason_is("maps", "Watching").await;
+    ruled.write("a", "x", "4", json!({})).await;
+    ruled.delete("a", "z").await;
+    told.extend(["UPDATE x", "DELETE z"]);
+    ruled.hears("one", &told).await;
+    let rules = ruled.ears["one"].heard.lock().unwrap()[5].rules.to_vec();
+    assert_eq!(rules, ["all".into(), "a/maps".into()]);
+
+    // Refused once more: only what it alone shows has to wait.
+    ruled.gate.refuse(MAPS, 403);
+    ruled.watches.send(RestartAreas).await.unwrap();
+    ruled.cluster_reason_is("all", "Forbidden").await;
+    ruled.open(&[MAPS_OF_A]).await;
+    ruled.write("b", "y", "2", json!({})).await;
+    ruled.write("b", "new", "1", json!({})).await;
+    ruled.write("a", "x", "5", json!({})).await;
+    told.push("UPDATE x");
+    ruled.hears("one", &told).await;
+    ruled.delete("a", "x").await;
+    told.push("DELETE x");
+    ruled.hears("one", &told).await;
+    ruled.delete("b", "y").await;
+    sleep(Duration::from_secs(60)).await;
+    ruled.hears("one", &told).await;
+    ruled.gate.allow();
+    told.extend(["CREATE new", "DELETE y"]);
+    ruled.hears("one", &told).await;
+    ruled.open(&[MAPS]).await;
+    sleep(Duration::from_secs(60)).await;
+    ruled.hears("one", &told).await;
     ruled.end().await;
 }
 

@@ -107,6 +107,17 @@ impl Mirror {
         self.known.insert((namespace, name), known);
     }
 
+    /// The mirror of another area takes over what the sink has in a namespace, or in all of them, as
+    /// if it had just seen it.
+    pub fn hand_over(&mut self, namespace: Option<&str>, to: &mut Self) {
+        let inside = |(own, _): &Key| namespace.is_none_or(|namespace| *namespace == **own);
+        for (key, known) in self.known.extract_if(|key, _| inside(key)) {
+            to.count += 1;
+            let seen = to.count;
+            to.known.insert(key, Known { seen, ..known });
+        }
+    }
+
     /// How many objects the sink has.
     pub fn len(&self) -> usize {
         self.known.len()

@@ -110,11 +110,13 @@ impl RulePlan {
     /// wants nothing.
     ///
     /// A sink hears of an object from one stream: where it has that of the whole cluster, rules of
-    /// namespaces add to that.
+    /// namespaces add to that. Not so where that stream is `refused`: what may be watched in one
+    /// namespace does not wait for what may not be watched in all.
     pub fn routes(
         &self,
         rules: &RuleSnapshot,
         hears: impl Fn(&str) -> bool,
+        refused: impl Fn(&StreamKey) -> bool,
     ) -> BTreeMap<StreamKey, Routes> {
         let mut takers: BTreeMap<StreamKey, BTreeMap<Arc<str>, Vec<Taker>>> = BTreeMap::new();
         for (key, stream) in &self.streams {
@@ -122,7 +124,7 @@ impl RulePlan {
             for (sink, of) in sinks.filter(|(sink, _)| hears(sink)) {
                 let wide = key.of_cluster();
                 let has = |stream: &Stream| stream.destinations.contains_key(sink);
-                let has_wide = self.streams.get(&wide).is_some_and(has);
+                let has_wide = self.streams.get(&wide).is_some_and(has) && !refused(&wide);
                 let of = of.iter().filter_map(|(name, items)| {
                     let taker = Taker::new(rules.rules.get(name)?, items);
                     (!taker.items.is_empty()).then_some(taker)

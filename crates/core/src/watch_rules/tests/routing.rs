@@ -11,7 +11,7 @@ fn routes(
     operation: Operation,
     namespace: &str,
 ) -> Vec<(String, Vec<String>)> {
-    let routes = plan.routes(rules, |_| true).into_iter();
+    let routes = plan.routes(rules, |_| true, |_| false).into_iter();
     let routes = routes.filter(|(key, _)| {
         let own = key.namespace.as_deref();
         key.resource.to_string() == resource && own.is_none_or(|own| own == namespace)
@@ -97,7 +97,7 @@ fn an_item_without_a_stream_takes_no_event_of_another() {
 fn an_event_of_another_object_goes_nowhere() {
     let item = json!([{"resources": ["secrets"], "labelSelector": {"matchLabels": {"a": "b"}}}]);
     let (plan, rules) = plan_and_rules([rule("ns", "r", item)]);
-    let routes = plan.routes(&rules, |_| true);
+    let routes = plan.routes(&rules, |_| true, |_| false);
     let audience = &routes.values().next().unwrap()["git"];
     let goes = |namespace, pairs: &[(&str, &str)]| audience.of(namespace, &labels(pairs)).is_some();
     assert!(goes(Some("ns"), &[("a", "b")]));
@@ -121,7 +121,7 @@ fn rules_of_one_sink_differ_in_labels_and_operations() {
             json!([{"resources": ["secrets"], "operations": ["CREATE"]}]),
         ),
     ]);
-    let routes = plan.routes(&rules, |_| true);
+    let routes = plan.routes(&rules, |_| true, |_| false);
     let audience = &routes.values().next().unwrap()["git"];
     let hears = |interest: &Interest, operation: Operation| -> Vec<String> {
         let rules = interest.of(operation).iter();
@@ -156,9 +156,9 @@ fn a_namespace_is_a_part_of_the_cluster() {
         "all",
         json!([{"scope": "Namespaced", "resources": ["secrets"], "operations": ["CREATE"]}]),
     );
-    let streams = |rules: [CompiledRule; 2]| -> Vec<String> {
+    let streams = |rules: [CompiledRule; 2], refused: bool| -> Vec<String> {
         let (plan, rules) = plan_and_rules(rules);
-        let routes = plan.routes(&rules, |_| true).into_iter();
+        let routes = plan.routes(&rules, |_| true, |_| refused).into_iter();
         let streams = routes.map(|(key, sinks)| {
             let sinks: Vec<_> = sinks.keys().map(ToString::to_string).collect();
             format!(
@@ -170,15 +170,19 @@ fn a_namespace_is_a_part_of_the_cluster() {
         streams.collect()
     };
     let both = [of_namespace.clone(), of_cluster.clone()];
-    assert_eq!(streams(both.clone()), ["* git"]);
+    assert_eq!(streams(both.clone(), false), ["* git"]);
+    // Until that of the cluster may be watched, each has its own.
+    assert_eq!(streams(both.clone(), true), ["* git", "ns git"]);
     let (plan, rules) = plan_and_rules(both);
     let update = |namespace| routes(&plan, &rules, "secrets.v1", Operation::Update, namespace);
     assert_eq!(update("ns"), [goes_to("git", &["ns/r"])]);
     assert_eq!(update("other"), []);
-    assert!(plan.routes(&rules, |sink| sink != "git").is_empty());
+    let none = plan.routes(&rules, |sink| sink != "git", |_| false);
+    assert!(none.is_empty());
     // Another sink is another matter.
     of_cluster.destination = "mqtt".into();
-    assert_eq!(streams([of_namespace, of_cluster]), ["* mqtt", "ns git"]);
+    let others = streams([of_namespace, of_cluster], false);
+    assert_eq!(others, ["* mqtt", "ns git"]);
 }
 
 /// A stream that is planned from other rules than those at hand leads nowhere it should not.
