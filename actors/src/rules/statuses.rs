@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use muster_api::rules::{ClusterWatchRule, WatchRule, WatchRuleStatus};
 use muster_core::watch_rules::{RuleName, RulePlan, StreamKey};
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use super::destinations::Destinations;
@@ -19,6 +19,9 @@ use crate::watch::Coverage;
 
 /// How long a status waits that says nothing new but how many events there were.
 const COUNTS_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How long the API server may take to write one.
+const WRITE_LIMIT: Duration = Duration::from_secs(10);
 
 /// What statuses are made of.
 pub(super) struct Known<'a> {
@@ -129,23 +132,24 @@ pub(super) async fn write(
     for (name, status) in statuses {
         let patch = Patch::Merge(json!({"status": status}));
         let params = PatchParams::default();
-        let result = if let Some(namespace) = &name.namespace {
-            let api: Api<WatchRule> = Api::namespaced(client.clone(), namespace);
-            let written = api.patch_status(&name.name, &params, &patch).await;
-            written.map(|_| ())
-        } else {
-            let api: Api<ClusterWatchRule> = Api::all(client.clone());
-            let written = api.patch_status(&name.name, &params, &patch).await;
-            written.map(|_| ())
-        };
-        match result {
-            Ok(()) => {}
-            Err(kube::Error::Api(status)) if status.is_not_found() => {} // it is gone
-            Err(error) => {
-                debug!(rule = %name, %error, "status of a rule not written");
-                failed.push(name);
+        let written = async {
+            if let Some(namespace) = &name.namespace {
+                let api: Api<WatchRule> = Api::namespaced(client.clone(), namespace);
+                api.patch_status(&name.name, &params, &patch).await?;
+            } else {
+                let api: Api<ClusterWatchRule> = Api::all(client.clone());
+                api.patch_status(&name.name, &params, &patch).await?;
             }
-        }
+            Ok(())
+        };
+        let error = match timeout(WRITE_LIMIT, written).await {
+            Ok(Ok(())) => continue,
+            Ok(Err(kube::Error::Api(status))) if status.is_not_found() => continue, // it is gone
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {WRITE_LIMIT:?}"),
+        };
+        debug!(rule = %name, error, "status of a rule not written");
+        failed.push(name);
     }
     failed
 }

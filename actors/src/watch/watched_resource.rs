@@ -26,7 +26,7 @@ use super::metrics;
 use super::object::WatchedObject;
 use super::table::{Listed, Watches};
 use crate::supervision::{Health, Io, Snapshot, Stop};
-use crate::watching::{answer_of, watch_some};
+use crate::watching::{ANEW_AFTER, answer_of, watch_some};
 
 /// Pause before news that the supervisor had no room for are told again.
 const TELL_AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -143,7 +143,12 @@ impl WatchedResource {
             watches,
         } = self.deps.clone();
         let health = health.optional_stream(format!("{cluster} watch of {}", self.key));
-        let (api, config) = request(client, &self.key);
+        let (api, mut config) = request(client, &self.key);
+        if watches.serves_area(&self.key) {
+            // Objects are polled, too, which finds out about a connection that was forgotten on its
+            // way. Nobody looks after an area.
+            config = config.timeout(ANEW_AFTER);
+        }
         let (id, key, counts, slot) = (
             self.id,
             self.key.clone(),

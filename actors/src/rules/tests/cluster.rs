@@ -41,10 +41,12 @@ pub(super) struct Ruled {
     pub(super) gate: Gate,
     pub(super) ears: BTreeMap<&'static str, Ear>,
     pub(super) rules: Rules,
-    watches: actix::Addr<WatchSupervisor>,
+    pub(super) watches: actix::Addr<WatchSupervisor>,
     registry: Registry,
 }
 
+/// How many changes of a type the server remembers.
+pub(super) const HISTORY: usize = 100;
 pub(super) const MAPS_OF_A: &str = "/api/v1/namespaces/a/configmaps";
 const MAPS: &str = "/api/v1/configmaps";
 
@@ -76,7 +78,9 @@ impl Default for Start {
 
 /// With namespaces a and b.
 async fn new_server() -> ApiServer {
-    let mut server = ApiServer::builder().storage(Storage::Memory);
+    let mut server = ApiServer::builder()
+        .storage(Storage::Memory)
+        .watch_history(HISTORY);
     for crd in muster_api::crds::rules() {
         server = server.crd(crd);
     }
@@ -221,7 +225,7 @@ impl Ruled {
             .unwrap();
     }
 
-    async fn remove(&self, name: &str) {
+    pub(super) async fn remove(&self, name: &str) {
         let api: Api<WatchRule> = Api::namespaced(self.server.client(), "a");
         api.delete(name, &DeleteParams::default()).await.unwrap();
     }
@@ -236,7 +240,7 @@ impl Ruled {
             .unwrap();
     }
 
-    async fn delete(&self, namespace: &str, name: &str) {
+    pub(super) async fn delete(&self, namespace: &str, name: &str) {
         let api: Api<ConfigMap> = Api::namespaced(self.server.client(), namespace);
         api.delete(name, &DeleteParams::default()).await.unwrap();
     }
@@ -257,6 +261,11 @@ impl Ruled {
     pub(super) async fn hears(&self, sink: &str, wanted: &[&str]) {
         let ear = &self.ears[sink];
         eventually(|| ear.told(), |told| *told == wanted).await;
+    }
+
+    pub(super) async fn status(&self, name: &str) -> WatchRuleStatus {
+        let api: Api<WatchRule> = Api::namespaced(self.server.client(), "a");
+        api.get(name).await.unwrap().status.unwrap_or_default()
     }
 
     pub(super) async fn reason_is(&self, name: &str, wanted: &str) -> String {

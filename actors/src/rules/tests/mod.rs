@@ -3,6 +3,7 @@
 mod cluster;
 mod discovered;
 mod lives;
+mod trouble;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

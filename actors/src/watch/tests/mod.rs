@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use actix::Addr;
 use bytes::Bytes;
+use futures::{StreamExt, stream};
 use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, BodyStream, Full, StreamBody};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
@@ -19,6 +20,7 @@ use kube::client::Body;
 use muster_apiserver::{ApiServer, Storage};
 use muster_core::watch_plan::{Resource, WatchLimits};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::*;
@@ -36,6 +38,26 @@ fn boxed(body: Body) -> Answer {
 #[derive(Clone, Default)]
 pub(crate) struct Gate {
     state: Arc<Mutex<GateState>>,
+    trouble: Arc<watch::Sender<Trouble>>,
+}
+
+/// What becomes of the watches that are open.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) enum Trouble {
+    /// Nothing arrives any more, nor does the end.
+    #[default]
+    Silent,
+    /// They break off.
+    Cut,
+}
+
+/// What becomes of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It is answered by an error.
+    Broken,
+    /// It is not answered.
+    Unanswered,
 }
 
 #[derive(Default)]
@@ -45,6 +67,10 @@ struct GateState {
     opened: usize,
     /// Parts of a path and query, with the status code of the answer.
     refused: Vec<(String, u16)>,
+    /// Parts of a URI, with what becomes of the next request that has it.
+    faults: Vec<(String, Fault)>,
+    /// URIs of all requests that came this far.
+    asked: Vec<String>,
     /// API groups whose own server does not answer.
     stale: Vec<String>,
 }
@@ -92,14 +118,22 @@ impl Gate {
         if let Some(name) = selector {
             path = format!("{path}?{name}");
         }
+        let uri = request.uri().to_string();
+        let fault = self.fault(&uri);
+        if fault == Some(Fault::Unanswered) {
+            std::future::pending::<()>().await;
+        }
         let refused = self.lock().refused.clone();
-        if let Some((_, code)) = refused.iter().find(|(part, _)| path.ends_with(&**part)) {
+        let refused = refused.iter().find(|(part, _)| path.ends_with(&**part));
+        let refused = refused.map(|(_, code)| *code);
+        if let Some(code) = refused.or(fault.map(|_| 500)) {
             let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
                 "code": code, "reason": "Refused", "message": format!("no watch of {path}")});
             let body = Full::from(serde_json::to_vec(&status)?);
             let body = body.map_err(|never| match never {}).boxed_unsync();
-            return Ok(Response::builder().status(*code).body(body)?);
+            return Ok(Response::builder().status(code).body(body)?);
         }
+        self.lock().asked.push(uri);
         if path == "/apis" && !self.lock().stale.is_empty() {
             return self.without_stale(server.send(request).await?).await;
         }
@@ -116,14 +150,61 @@ impl Gate {
                 path,
             }
         };
+        let trouble = self.trouble.subscribe();
         let answer = server.send(request).await?;
         Ok(answer.map(|body| {
-            let frames = body.map_frame(move |frame| {
-                let _open = &opened;
-                frame
+            let frames = Box::pin(BodyStream::new(body));
+            let open = Some((frames, trouble, opened));
+            let frames = stream::unfold(open, |open| async {
+                let (mut frames, mut trouble, opened) = open?;
+                tokio::select! {
+                    biased;
+                    _ = trouble.changed() => {}
+                    frame = frames.next() => {
+                        let frame = frame?.map_err(tower::BoxError::from);
+                        return Some((frame, Some((frames, trouble, opened))));
+                    }
+                }
+                if matches!(*trouble.borrow(), Trouble::Silent) {
+                    std::future::pending::<()>().await;
+                }
+                let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+                Some((Err(reset.into()), None))
             });
-            frames.map_err(Into::into).boxed_unsync()
+            StreamBody::new(frames).boxed_unsync()
         }))
+    }
+
+    /// What becomes of this request.
+    fn fault(&self, uri: &str) -> Option<Fault> {
+        let faults = &mut self.lock().faults;
+        let at = faults.iter().position(|(part, _)| uri.contains(&**part))?;
+        Some(faults.remove(at).1)
+    }
+
+    /// Has this become of the next request with this part in its URI.
+    pub(crate) fn fail_next(&self, part: &str, fault: Fault) {
+        self.lock().faults.push((part.to_owned(), fault));
+    }
+
+    /// Whether requests are still to fail.
+    pub(crate) fn has_faults(&self) -> bool {
+        !self.lock().faults.is_empty()
+    }
+
+    /// Has this become of all watches that are open; those that come later are well.
+    pub(crate) fn trouble(&self, trouble: Trouble) {
+        self.trouble.send_replace(trouble);
+    }
+
+    /// Queries of the requests for a collection that were let through, lists or watches.
+    pub(crate) fn asked(&self, path: &str, watches: bool) -> Vec<String> {
+        let state = self.lock();
+        let asked = state.asked.iter().filter_map(|uri| uri.split_once('?'));
+        asked
+            .filter(|(of, query)| of.ends_with(path) && query.contains("watch=true") == watches)
+            .map(|(_, query)| query.to_owned())
+            .collect()
     }
 
     /// An answer that says of some groups only that they are not known.

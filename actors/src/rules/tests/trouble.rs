@@ -1,0 +1,158 @@
+//! Connections and rights that come and go, on a paused clock.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::cluster::{HISTORY, MAPS_OF_A, Ruled, item};
+use super::eventually;
+use crate::watch::RestartAreas;
+use crate::watch::tests::{Fault, Trouble};
+
+/// A rule for what is in namespace a.
+async fn start() -> Ruled {
+    let ruled = Ruled::start().await;
+    ruled
+        .put("maps", "one", json!([item(&["configmaps"])]))
+        .await;
+    ruled.reason_is("maps", "Watching").await;
+    ruled
+}
+
+/// C145: a connection that neither end knows to be dead holds up nothing for longer than 90 s.
+#[actix::test]
+async fn a_connection_that_has_fallen_silent_is_given_up() {
+    let ruled = start().await;
+    let lists = ruled.gate.asked(MAPS_OF_A, false).len();
+    ruled.gate.trouble(Trouble::Silent);
+    let before = Instant::now();
+    ruled.write("a", "x", "1", json!({})).await;
+    ruled.hears("one", &["CREATE x"]).await;
+    assert!(before.elapsed() < Duration::from_secs(90));
+    assert_eq!(ruled.gate.asked(MAPS_OF_A, false).len(), lists);
+    ruled.end().await;
+}
+
+/// C142, S71, S72, S81: what happens while a watch is cut and the server away is told once, whether
+/// the watch can go on from where it was or has to list.
+#[actix::test]
+async fn a_watch_that_is_cut_tells_what_happened_meanwhile() {
+    for too_old in [false, true] {
+        let ruled = start().await;
+        for name in ["a", "b", "c"] {
+            ruled.write("a", name, "1", json!({})).await;
+        }
+        let mut told = vec!["CREATE a", "CREATE b", "CREATE c"];
+        ruled.hears("one", &told).await;
+        let lists = ruled.gate.asked(MAPS_OF_A, false).len();
+        ruled.gate.refuse(MAPS_OF_A, 503);
+        ruled.gate.trouble(Trouble::Cut);
+        ruled.delete("a", "a").await;
+        ruled.write("a", "b", "2", json!({})).await;
+        if too_old {
+            crowd(&ruled).await;
+        }
+        sleep(Duration::from_secs(10)).await;
+        ruled.hears("one", &told).await;
+        ruled.gate.allow();
+        // A list says what is there before it can say what is not.
+        told.extend(["DELETE a", "UPDATE b"]);
+        if too_old {
+            told[3..].reverse();
+        }
+        ruled.hears("one", &told).await;
+        sleep(Duration::from_secs(100)).await;
+        ruled.hears("one", &told).await;
+        let lists = ruled.gate.asked(MAPS_OF_A, false).len() - lists;
+        assert_eq!(lists, usize::from(too_old));
+        ruled.end().await;
+    }
+}
+
+/// So many changes elsewhere that the server does not know any more what was before.
+async fn crowd(ruled: &Ruled) {
+    for value in 0..=HISTORY {
+        ruled
+            .write("b", "busy", &value.to_string(), json!({}))
+            .await;
+    }
+}
+
+/// C147: where nothing happens, bookmarks say how far the watch has come, and nothing is listed again
+/// although the server has long forgotten the last change.
+#[actix::test]
+async fn a_quiet_type_is_listed_once() {
+    let ruled = start().await;
+    ruled.write("a", "x", "1", json!({})).await;
+    ruled.hears("one", &["CREATE x"]).await;
+    let lists = ruled.gate.asked(MAPS_OF_A, false).len();
+    let watches = || ruled.gate.asked(MAPS_OF_A, true);
+    for _ in 0..5 {
+        let before = watches().len();
+        crowd(&ruled).await;
+        eventually(|| watches().len(), |now| *now > before).await;
+    }
+    sleep(Duration::from_secs(1_800)).await;
+    ruled.write("a", "x", "2", json!({})).await;
+    ruled.hears("one", &["CREATE x", "UPDATE x"]).await;
+    assert_eq!(ruled.gate.asked(MAPS_OF_A, false).len(), lists);
+    let watches = watches();
+    assert!((20..40).contains(&watches.len()), "{watches:?}");
+    assert!(
+        watches
+            .iter()
+            .all(|it| it.contains("allowWatchBookmarks=true"))
+    );
+    ruled.end().await;
+}
+
+/// L13: what a list does not name that fails half-way is not gone.
+#[actix::test]
+async fn a_list_that_fails_half_way_deletes_nothing() {
+    let ruled = Ruled::start().await;
+    let names: Vec<String> = (0..600).map(|n| format!("n{n:03}")).collect();
+    for name in &names {
+        ruled.write("a", name, "1", json!({})).await;
+    }
+    let told = || ruled.ears["one"].told();
+    let all_are_told = || eventually(|| told().len(), |told| *told == 600);
+    // The first list of a watch, one that takes the place of another, and one for a new rule.
+    ruled.gate.fail_next("continue=", Fault::Broken);
+    ruled
+        .put("maps", "one", json!([item(&["configmaps"])]))
+        .await;
+    all_are_told().await;
+    ruled.gate.fail_next("continue=", Fault::Broken);
+    ruled.watches.send(RestartAreas).await.unwrap();
+    sleep(Duration::from_secs(30)).await;
+    ruled.gate.fail_next("continue=", Fault::Broken);
+    ruled
+        .put("more", "one", json!([item(&["configmaps"])]))
+        .await;
+    sleep(Duration::from_secs(30)).await;
+    assert!(!ruled.gate.has_faults());
+    assert_eq!(told().len(), 600);
+    ruled.delete("a", "n599").await;
+    let told = eventually(told, |told| told.len() > 600).await;
+    assert_eq!(told[600..], ["DELETE n599"]);
+    ruled.end().await;
+}
+
+#[actix::test]
+async fn a_status_whose_write_is_not_answered_is_written_again() {
+    let ruled = Ruled::start().await;
+    let before = Instant::now();
+    ruled.gate.fail_next("/wrong/status", Fault::Unanswered);
+    ruled.put("wrong", "one", near("Near")).await;
+    ruled.reason_is("wrong", "InvalidRule").await;
+    assert!(!ruled.gate.has_faults());
+    assert!(before.elapsed() < Duration::from_secs(20));
+    ruled.end().await;
+}
+
+/// A rule that does not read.
+fn near(operator: &str) -> Value {
+    json!([{"resources": ["configmaps"], "labelSelector":
+        {"matchExpressions": [{"key": "tier", "operator": operator}]}}])
+}
