@@ -215,7 +215,6 @@ impl RuleSupervisor {
         if !self.deps.rules.take() || self.stopping {
             return;
         }
-        self.statuses.look();
         let now = Instant::now();
         let first = match self.waiting.take() {
             Some((first, timer)) => {
@@ -286,7 +285,6 @@ impl RuleSupervisor {
                 }
                 self.discovery = Err(error);
                 metrics::update("error", trigger.name());
-                self.statuses.look();
             }
         }
         self.replan(trigger, ctx);
@@ -314,7 +312,6 @@ impl RuleSupervisor {
             self.forgot = true;
         }
         self.tell_metrics();
-        self.statuses.look();
         let result = match (change, self.discovery.is_ok()) {
             (Change::None, true) => "noop",
             (Change::None, false) => return, // counted as an error
@@ -398,9 +395,8 @@ impl RuleSupervisor {
         metrics::plan(&self.deps.cluster, self.listeners.types(), &unresolved);
     }
 
-    /// Looks at how the areas are watched, and whether all that were opened are there.
+    /// Looks at whether areas may be watched, and whether all that were opened are there.
     fn look(&mut self) {
-        self.statuses.look();
         if !self.stopping && self.listeners.refused() != self.refused {
             self.route();
         }
@@ -501,7 +497,6 @@ impl Supervised for RuleSupervisor {
         self.crd_timer = None;
         self.stopping = false;
         self.statuses = Statuses::default();
-        self.statuses.look();
     }
 }
 

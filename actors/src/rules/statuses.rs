@@ -37,25 +37,17 @@ pub(super) struct Known<'a> {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Statuses {
-    /// Something may have changed besides the number of events.
-    look: bool,
     /// Those that are being written, or were, with when.
     written: BTreeMap<RuleName, (WatchRuleStatus, Instant)>,
 }
 
 impl Statuses {
-    /// Something has changed that they may tell.
-    pub(super) const fn look(&mut self) {
-        self.look = true;
-    }
-
     /// Those that have to be written now, which is taken for done.
     pub(super) fn due(
         &mut self,
         published: &Published,
         known: &Known<'_>,
     ) -> Vec<(RuleName, WatchRuleStatus)> {
-        let look = std::mem::take(&mut self.look);
         let now = Instant::now();
         self.written
             .retain(|name, _| published.seen.contains_key(name));
@@ -67,11 +59,7 @@ impl Statuses {
                 continue;
             }
             let waits = last.is_some_and(|(last, at)| {
-                if is_equal_but_for_counts(last, &next) {
-                    now.duration_since(*at) < COUNTS_INTERVAL
-                } else {
-                    !look
-                }
+                is_equal_but_for_counts(last, &next) && now.duration_since(*at) < COUNTS_INTERVAL
             });
             if !waits {
                 self.written.insert(name.clone(), (next.clone(), now));
@@ -85,7 +73,6 @@ impl Statuses {
     pub(super) fn not_written(&mut self, rules: Vec<RuleName>) {
         for name in rules {
             self.written.remove(&name);
-            self.look = true;
         }
     }
 }

@@ -156,3 +156,31 @@ fn near(operator: &str) -> Value {
     json!([{"resources": ["configmaps"], "labelSelector":
         {"matchExpressions": [{"key": "tier", "operator": operator}]}}])
 }
+
+/// C160: the status is that of the last edit, also of one that means nothing.
+#[actix::test]
+async fn a_status_follows_each_edit() {
+    let ruled = Ruled::start().await;
+    ruled.put("wrong", "one", near("Near")).await;
+    ruled.reason_is("wrong", "InvalidRule").await;
+    let edits = [
+        (near("Nearer"), "Nearer"),
+        (json!([item(&["configmaps"])]), "1 watch"),
+        (json!([item(&["ConfigMaps"])]), "1 watch"),
+    ];
+    for (generation, (edit, message)) in (2..).zip(edits) {
+        let before = Instant::now();
+        ruled.put("wrong", "one", edit).await;
+        loop {
+            let status = ruled.status("wrong").await;
+            let ready = status.conditions.first().unwrap();
+            if status.observed_generation == Some(generation) && ready.message.contains(message) {
+                assert_eq!(ready.observed_generation, Some(generation));
+                break;
+            }
+            assert!(before.elapsed() < Duration::from_secs(5), "{status:?}");
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+    ruled.end().await;
+}
