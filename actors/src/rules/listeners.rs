@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
 use muster_core::watch_rules::{Audience, Routes, RulePlan, StreamKey};
@@ -10,7 +11,12 @@ use tokio::sync::Notify;
 use super::destinations::Destinations;
 use super::feed::{Feed, Feeds, Route};
 use super::outlet::Outlet;
-use crate::watch::{Area, AreaSubscription, Coverage, Unwatched, Watches};
+use crate::supervision::Health;
+use crate::watch::{Area, AreaSubscription, Coverage, Unwatched, Watches, stream_name};
+
+/// How long a watch fails before rules say so. One that works again may be silent for half of it
+/// before that is known.
+const KEEPS_FAILING: Duration = Duration::from_secs(10);
 
 /// What a plan has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,14 +42,24 @@ struct Listening {
 pub(super) struct Listeners {
     watches: Arc<Watches>,
     feeds: Arc<Feeds>,
+    cluster: String,
+    health: Health,
     /// Told when the coverage of an area has changed.
     changed: Arc<Notify>,
     by_stream: BTreeMap<StreamKey, Listening>,
 }
 
 impl Listeners {
-    pub(super) fn new(client: Client, watches: Arc<Watches>, changed: Arc<Notify>) -> Self {
+    pub(super) fn new(
+        client: Client,
+        watches: Arc<Watches>,
+        cluster: String,
+        health: Health,
+        changed: Arc<Notify>,
+    ) -> Self {
         Self {
+            cluster,
+            health,
             watches,
             feeds: Arc::new(Feeds::new(client)),
             changed,
@@ -158,12 +174,25 @@ impl Listeners {
     pub(super) fn refused(&self) -> BTreeSet<StreamKey> {
         let refused = |listening: &Listening| {
             let coverage = listening.subscription.coverage();
-            matches!(coverage, Coverage::Polled(Unwatched::Refused(_)))
+            matches!(coverage, Coverage::Polled(Unwatched::Refused(..)))
         };
         let all = self.by_stream.iter();
         all.filter(|(_, listening)| refused(listening))
             .map(|(key, _)| key.clone())
             .collect()
+    }
+
+    /// Why streams of the plan keep failing to be listed or watched.
+    pub(super) fn failures(&self, plan: &RulePlan) -> BTreeMap<StreamKey, String> {
+        let failure = |key: &StreamKey| {
+            let name = stream_name(&self.cluster, &Area::from(key));
+            self.health.failing_for(&name, KEEPS_FAILING)
+        };
+        let of = |key: &StreamKey| {
+            let why = failure(key).or_else(|| failure(&key.of_cluster()))?;
+            Some((key.clone(), why))
+        };
+        plan.streams.keys().filter_map(of).collect()
     }
 
     /// How each stream of the plan is watched: by its own area, or by that of the whole cluster.

@@ -155,10 +155,13 @@ impl RuleSupervisor {
     pub(super) fn new(deps: SupervisorDeps) -> Self {
         metrics::describe();
         let changed = Arc::new(Notify::new());
-        let SupervisorDeps {
-            client, watches, ..
-        } = &deps;
-        let listeners = Listeners::new(client.clone(), Arc::clone(watches), Arc::clone(&changed));
+        let listeners = Listeners::new(
+            deps.client.clone(),
+            Arc::clone(&deps.watches),
+            deps.cluster.clone(),
+            deps.health.clone(),
+            Arc::clone(&changed),
+        );
         let destinations = Destinations::new(DestinationDeps {
             cluster: deps.cluster.clone(),
             makers: deps.sinks.clone(),
@@ -414,11 +417,13 @@ impl RuleSupervisor {
             return;
         };
         let coverage = self.listeners.coverage(&self.plan);
+        let failures = self.listeners.failures(&self.plan);
         let known = Known {
             plan: self.planned.map(|_| &self.plan),
             destinations: &self.destinations,
             discovery: self.discovery.as_ref().err().map(String::as_str),
             coverage: &coverage,
+            failures: &failures,
         };
         let writes = self.statuses.due(&published, &known);
         if writes.is_empty() {

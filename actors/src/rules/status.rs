@@ -9,7 +9,7 @@ use muster_api::{conditions, constants as names};
 use muster_core::watch_rules::{RulePart, StreamKey};
 
 use super::signal::SeenRule;
-use crate::watch::{Area, Coverage, Unwatched};
+use crate::watch::{Area, Coverage, Denial, Unwatched};
 
 /// What a rule's status is made of, besides the rule.
 pub(super) struct Facts<'a> {
@@ -21,6 +21,8 @@ pub(super) struct Facts<'a> {
     pub(super) discovery: Option<&'a str>,
     /// How each stream is watched that brings events; others stand by.
     pub(super) coverage: &'a BTreeMap<StreamKey, Coverage>,
+    /// Why streams keep failing to be listed or watched.
+    pub(super) failures: &'a BTreeMap<StreamKey, String>,
     /// Why the sink does not take events.
     pub(super) failing: Option<String>,
     pub(super) events: (u64, Option<Timestamp>),
@@ -111,12 +113,13 @@ fn verdict(
     }
     for stream in &part.streams {
         match facts.coverage.get(stream) {
-            Some(Coverage::Polled(Unwatched::Refused(why))) => {
-                return (
-                    false,
-                    names::REASON_FORBIDDEN,
-                    format!("{}: {why}", Area::from(stream)),
-                );
+            Some(Coverage::Polled(Unwatched::Refused(denial, why))) => {
+                let reason = match denial {
+                    Denial::Forbidden => names::REASON_FORBIDDEN,
+                    Denial::NotServed => names::REASON_TYPE_UNKNOWN,
+                    Denial::NotWatchable => names::REASON_NOT_WATCHABLE,
+                };
+                return (false, reason, format!("{}: {why}", Area::from(stream)));
             }
             Some(Coverage::Polled(Unwatched::Full(most))) => {
                 let text = format!(
@@ -125,7 +128,11 @@ fn verdict(
                 );
                 return (false, names::REASON_WAITING_FOR_WATCH, text);
             }
-            _ => {}
+            Some(Coverage::Opening | Coverage::Watched) | None => {}
+        }
+        if let Some(error) = facts.failures.get(stream) {
+            let text = format!("{}: {error}", Area::from(stream));
+            return (false, names::REASON_WATCH_FAILED, text);
         }
     }
     if let Some(error) = &facts.failing {

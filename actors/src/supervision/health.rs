@@ -5,14 +5,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::time::Instant;
 
 #[derive(Debug, Clone)]
 enum State {
     Starting,
     Alive,
-    Failing { since: Timestamp, error: String },
+    Failing {
+        since: Timestamp,
+        began: Instant,
+        error: String,
+    },
 }
 
 /// The streams of this process by name. Cheap to clone.
@@ -56,9 +62,21 @@ impl Health {
             .filter_map(|(name, state)| match state {
                 State::Alive => None,
                 State::Starting => Some(format!("{name}: not synced yet")),
-                State::Failing { since, error } => Some(format!("{name}: {error} (since {since})")),
+                State::Failing { since, error, .. } => {
+                    Some(format!("{name}: {error} (since {since})"))
+                }
             })
             .collect()
+    }
+
+    /// Why a stream fails, if it has for at least this long.
+    pub fn failing_for(&self, name: &str, at_least: Duration) -> Option<String> {
+        match self.lock().get(name)? {
+            State::Failing { began, error, .. } if began.elapsed() >= at_least => {
+                Some(error.clone())
+            }
+            _ => None,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, State>> {
@@ -100,12 +118,16 @@ impl StreamHealth {
     /// The stream failed and is being retried; the time of the first failure in a row is kept.
     pub fn failing(&self, error: impl std::fmt::Display) {
         let mut streams = self.health.lock();
-        let since = match streams.get(&self.name) {
-            Some(State::Failing { since, .. }) => *since,
-            _ => Timestamp::now(),
+        let (since, began) = match streams.get(&self.name) {
+            Some(State::Failing { since, began, .. }) => (*since, *began),
+            _ => (Timestamp::now(), Instant::now()),
         };
-        let error = error.to_string();
-        streams.insert(self.name.clone(), State::Failing { since, error });
+        let failing = State::Failing {
+            since,
+            began,
+            error: error.to_string(),
+        };
+        streams.insert(self.name.clone(), failing);
     }
 }
 

@@ -71,7 +71,7 @@ impl Area {
             match covers.get(&key) {
                 Some(Cover::Watched) => return Coverage::Watched,
                 // Where a wider one is refused, the area has its own.
-                Some(Cover::Unwatched(Unwatched::Refused(_))) if key.scope != self.scope() => {}
+                Some(Cover::Unwatched(Unwatched::Refused(..))) if key.scope != self.scope() => {}
                 Some(Cover::Unwatched(why)) => match &unwatched {
                     // The watch of the area itself says more than one that is wider.
                     Some(Unwatched::Full(_)) => {}

@@ -29,9 +29,11 @@ mod watched_resource;
 
 pub use area::{Area, AreaListener, AreaSubscription};
 pub use object::WatchedObject;
-pub use table::{Coverage, Listed, ObjectPath, Subscriber, Subscription, Unwatched, Watches};
+pub use table::{
+    Coverage, Denial, Listed, ObjectPath, Subscriber, Subscription, Unwatched, Watches,
+};
 pub use watch_supervisor::{
     ChangeLimits, RestartAreas, RestartWatches, WatchSupervisor, WatchSupervisorState,
 };
-pub(crate) use watched_resource::api_of;
 pub use watched_resource::{WatchNews, WatchedResource, WatchedResourceState, api_version};
+pub(crate) use watched_resource::{api_of, stream_name};

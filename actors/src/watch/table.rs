@@ -78,7 +78,30 @@ pub enum Unwatched {
     /// All watches that the agent may have, this many, serve others.
     Full(usize),
     /// The API server does not allow it; its words.
-    Refused(Arc<str>),
+    Refused(Denial, Arc<str>),
+}
+
+/// What the API server has against a watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denial {
+    /// The agent has no right to it.
+    Forbidden,
+    /// It does not have the type, or not any more.
+    NotServed,
+    /// The type cannot be listed, or not be watched.
+    NotWatchable,
+}
+
+impl Denial {
+    /// What the HTTP status code of an answer means; `None` for what another try may mend.
+    pub(super) const fn of(code: u16) -> Option<Self> {
+        match code {
+            403 => Some(Self::Forbidden),
+            404 => Some(Self::NotServed),
+            405 => Some(Self::NotWatchable),
+            _ => None,
+        }
+    }
 }
 
 /// For people, in a condition.
@@ -90,7 +113,7 @@ impl fmt::Display for Unwatched {
                 "polled instead of watched: all {max} watches of the agent (watch.max_watches) \
                  serve other objects"
             ),
-            Self::Refused(why) => write!(f, "polled instead of watched: {why}"),
+            Self::Refused(_, why) => write!(f, "polled instead of watched: {why}"),
         }
     }
 }
@@ -692,7 +715,7 @@ mod tests {
         assert_eq!(x.heard(), ["coverage"]);
         assert_eq!(other.heard(), Vec::<String>::new());
 
-        let refused = Unwatched::Refused("pods is forbidden".into());
+        let refused = Unwatched::Refused(Denial::Forbidden, "pods is forbidden".into());
         watches.cover(Covers::from([(wide, Cover::Unwatched(refused))]));
         let Coverage::Polled(why) = elsewhere.coverage() else {
             panic!("{:?}", elsewhere.coverage());

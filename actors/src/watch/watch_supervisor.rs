@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::metrics;
-use super::table::{Cover, Covers, Unwatched, Watches};
+use super::table::{Cover, Covers, Denial, Unwatched, Watches};
 use super::watched_resource::{News, WatchDeps, WatchNews, WatchedResource};
 use crate::supervision::{Backoff, BackoffPolicy, Health, Io, Registry, Snapshot, Stop, stop};
 
@@ -108,6 +108,7 @@ struct Live {
 /// A watch that the API server refuses.
 #[derive(Debug)]
 struct Refusal {
+    denial: Denial,
     why: Arc<str>,
     until: Instant,
     backoff: Backoff,
@@ -371,7 +372,7 @@ impl WatchSupervisor {
     fn tell(&self) {
         let mut covers = Covers::new();
         for (key, refusal) in &self.refused {
-            let why = Unwatched::Refused(Arc::clone(&refusal.why));
+            let why = Unwatched::Refused(refusal.denial, Arc::clone(&refusal.why));
             covers.insert(key.clone(), Cover::Unwatched(why));
         }
         for key in &self.plan.waiting {
@@ -403,20 +404,22 @@ impl WatchSupervisor {
         self.advance(ctx);
     }
 
-    fn refuse(&mut self, id: u64, code: u16, why: &str, ctx: &mut Context<Self>) {
+    fn refuse(&mut self, id: u64, denial: Denial, why: &str, ctx: &mut Context<Self>) {
         let Some(live) = self.live.get(&id).filter(|live| !live.closing) else {
             return;
         };
         let key = live.key.clone();
         let refusal = self.refused.entry(key.clone()).or_insert_with(|| {
             let cluster = &self.deps.cluster;
-            warn!(cluster, watch = %key, code, error = why, "watch refused, polling instead");
+            warn!(cluster, watch = %key, ?denial, error = why, "watch refused, polling instead");
             Refusal {
+                denial,
                 why: why.into(),
                 until: Instant::now(),
                 backoff: Backoff::new(REFUSED),
             }
         });
+        refusal.denial = denial;
         refusal.why = why.into();
         refusal.until = Instant::now() + refusal.backoff.failed();
         self.close(id, ctx);
@@ -483,7 +486,7 @@ impl Handler<WatchNews> for WatchSupervisor {
         }
         match news {
             News::Synced => self.synced(id, ctx),
-            News::Refused { code, why } => self.refuse(id, code, &why, ctx),
+            News::Refused { denial, why } => self.refuse(id, denial, &why, ctx),
         }
     }
 }

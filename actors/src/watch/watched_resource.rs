@@ -7,6 +7,7 @@
 //!
 //! The watch request is open no longer than its [`Slot`]: that is what the cap counts.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,7 +25,7 @@ use tokio_util::sync::DropGuard;
 
 use super::metrics;
 use super::object::WatchedObject;
-use super::table::{Listed, Watches};
+use super::table::{Denial, Listed, Watches};
 use crate::supervision::{Health, Io, Snapshot, Stop};
 use crate::watching::{ANEW_AFTER, answer_of, watch_some};
 
@@ -47,11 +48,7 @@ pub(super) enum News {
     /// Everything that it shows has been told once.
     Synced,
     /// The API server does not allow it, or does not have the type.
-    Refused {
-        /// HTTP status code.
-        code: u16,
-        why: String,
-    },
+    Refused { denial: Denial, why: String },
 }
 
 /// What an open watch shows of itself.
@@ -142,7 +139,7 @@ impl WatchedResource {
             health,
             watches,
         } = self.deps.clone();
-        let health = health.optional_stream(format!("{cluster} watch of {}", self.key));
+        let health = health.optional_stream(stream_name(&cluster, &self.key));
         let (api, mut config) = request(client, &self.key);
         if watches.serves_area(&self.key) {
             // Objects are polled, too, which finds out about a connection that was forgotten on its
@@ -185,9 +182,8 @@ impl WatchedResource {
                 }
                 Err(error) => {
                     let answer = answer_of(error)?;
-                    let refused = matches!(answer.code, 403..=405);
-                    return refused.then(|| News::Refused {
-                        code: answer.code,
+                    return Denial::of(answer.code).map(|denial| News::Refused {
+                        denial,
                         why: answer.message.clone(),
                     });
                 }
@@ -205,6 +201,11 @@ impl WatchedResource {
             ctx.run_later(TELL_AGAIN_AFTER, move |actor, ctx| actor.tell(news, ctx));
         }
     }
+}
+
+/// Name of a watch in readiness, by what it watches.
+pub(crate) fn stream_name(cluster: &str, what: &impl fmt::Display) -> String {
+    format!("{cluster} watch of {what}")
 }
 
 /// The request of a watch.

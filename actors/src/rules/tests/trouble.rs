@@ -184,3 +184,52 @@ async fn a_status_follows_each_edit() {
     }
     ruled.end().await;
 }
+
+/// S69, S144: what is wrong with one type is told as what it is, and holds up no other.
+#[actix::test]
+async fn a_reason_says_what_is_wrong() {
+    let ruled = Ruled::start().await;
+    for (code, reason) in [
+        (403, "Forbidden"),
+        (404, "TypeUnknown"),
+        (405, "NotWatchable"),
+        (500, "WatchFailed"),
+    ] {
+        ruled.gate.refuse("/namespaces/a/secrets", code);
+        ruled
+            .put("both", "one", json!([item(&["configmaps", "secrets"])]))
+            .await;
+        let message = ruled.reason_is("both", reason).await;
+        assert!(message.starts_with("secrets.v1 in a: "), "{message}");
+        assert!(message.contains("no watch of /api/v1/"), "{message}");
+        let before = Instant::now();
+        ruled.write("a", "x", &code.to_string(), json!({})).await;
+        let told = ruled.ears["one"].told().len();
+        eventually(|| ruled.ears["one"].told().len(), |now| *now > told).await;
+        assert!(before.elapsed() < Duration::from_secs(5));
+        ruled.gate.allow();
+        ruled.reason_is("both", "Watching").await;
+        ruled.remove("both").await;
+        ruled.open(&[]).await;
+    }
+    ruled.end().await;
+}
+
+/// A watch that was there and fails from then on is not taken for one that works; one that is cut and
+/// goes on is.
+#[actix::test]
+async fn a_watch_that_keeps_failing_says_so() {
+    let ruled = start().await;
+    ruled.gate.trouble(Trouble::Cut);
+    for _ in 0..20 {
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(ruled.status("maps").await.conditions[0].reason, "Watching");
+    }
+    ruled.gate.refuse(MAPS_OF_A, 500);
+    ruled.gate.trouble(Trouble::Cut);
+    let message = ruled.reason_is("maps", "WatchFailed").await;
+    assert!(message.starts_with("configmaps.v1 in a: "), "{message}");
+    ruled.gate.allow();
+    ruled.reason_is("maps", "Watching").await;
+    ruled.end().await;
+}

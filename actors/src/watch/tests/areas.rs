@@ -205,7 +205,10 @@ async fn an_area_tells_why_nothing_watches_it() {
     world.gate.refuse(MAPS_OF_A, 403);
     drop(x);
     let why = eventually(coverage, |coverage| {
-        matches!(coverage, Coverage::Polled(Unwatched::Refused(_)))
+        matches!(
+            coverage,
+            Coverage::Polled(Unwatched::Refused(Denial::Forbidden, _))
+        )
     })
     .await;
     assert!(format!("{why:?}").contains("no watch of"), "{why:?}");
