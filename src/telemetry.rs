@@ -141,9 +141,13 @@ pub fn is_log_filter(level: &str) -> bool {
     !level.trim().is_empty() && log_filter(level).is_ok()
 }
 
+/// What the client says of each watch that fails, the program says itself, and once. Levels for it
+/// that are set take the place of this.
+const QUIET: &str = "kube_runtime::watcher=off";
+
 fn log_filter(level: &str) -> Result<EnvFilter, TelemetryError> {
     EnvFilter::builder()
-        .parse(level)
+        .parse(format!("{QUIET},{level}"))
         .map_err(|source| TelemetryError::LogLevel {
             level: level.to_owned(),
             source,
@@ -221,6 +225,11 @@ mod tests {
             assert!(!tracing::enabled!(tracing::Level::DEBUG));
             telemetry.set_log_level("debug").unwrap();
             assert!(tracing::enabled!(tracing::Level::DEBUG));
+            assert!(!tracing::enabled!(target: "kube_runtime::watcher", tracing::Level::WARN));
+            telemetry
+                .set_log_level("debug,kube_runtime::watcher=debug")
+                .unwrap();
+            assert!(tracing::enabled!(target: "kube_runtime::watcher", tracing::Level::DEBUG));
             telemetry.set_log_level("kube=loud").unwrap_err();
             assert!(tracing::enabled!(tracing::Level::DEBUG));
         });

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use tracing::{error, warn};
+use tracing::{debug, error, warn};
 
 use crate::supervision::{Io, StreamHealth, panic_text};
 
@@ -145,11 +145,14 @@ async fn follow<K, T>(
     let mut watch = std::pin::pin!(watcher(api.clone(), config.clone()));
     let mut backoff = watcher::DefaultBackoff::default();
     let mut failed = false;
+    // What has been told already: a right that is missing is missing at each try.
+    let mut told = None;
     loop {
         let event = if failed {
             let Ok(event) = timeout(SILENCE, watch.next()).await else {
                 health.alive();
                 failed = false;
+                told = None;
                 continue;
             };
             event
@@ -165,20 +168,23 @@ async fn follow<K, T>(
                     health.alive();
                     backoff.reset();
                     failed = false;
+                    told = None;
                 }
                 (pick(Ok(event)), None)
             }
             Err(error) => {
-                let text = told(&error);
+                let text = text_of(&error);
                 let picked = pick(Err(&error));
                 metrics::counter!("muster_watch_errors_total").increment(1);
                 if picked.is_none() {
-                    warn!(
-                        stream = health.name(),
-                        error = text,
-                        "watch failed, retrying"
-                    );
-                    health.failing(text);
+                    let stream = health.name();
+                    if told.as_ref() == Some(&text) {
+                        debug!(stream, error = text, "watch failed again, retrying");
+                    } else {
+                        warn!(stream, error = text, "watch failed, retrying");
+                    }
+                    health.failing(&text);
+                    told = Some(text);
                 }
                 failed = true;
                 // It never runs out.
@@ -208,7 +214,7 @@ pub fn answer_of(error: &watcher::Error) -> Option<&Status> {
 }
 
 /// The error with its first cause: "client error (Connect)" alone leaves open what is wrong.
-fn told(error: &watcher::Error) -> String {
+fn text_of(error: &watcher::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(source) = cause.source() {
         cause = source;

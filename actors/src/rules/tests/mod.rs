@@ -4,6 +4,7 @@ mod cluster;
 mod discovered;
 mod lives;
 mod trouble;
+mod warnings;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

@@ -5,10 +5,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::cluster::{HISTORY, MAPS_OF_A, Ruled, item};
+use super::cluster::{HISTORY, MAPS_OF_A, Ruled, Start, item};
 use super::eventually;
+use super::warnings::Warnings;
 use crate::watch::RestartAreas;
-use crate::watch::tests::{Fault, Trouble};
+use crate::watch::tests::{Fault, Gate, Trouble};
 
 /// A rule for what is in namespace a.
 async fn start() -> Ruled {
@@ -231,5 +232,54 @@ async fn a_watch_that_keeps_failing_says_so() {
     assert!(message.starts_with("configmaps.v1 in a: "), "{message}");
     ruled.gate.allow();
     ruled.reason_is("maps", "Watching").await;
+    ruled.end().await;
+}
+
+/// C136: whatever is tried meanwhile, a right that is missing is told once, and a right that is given
+/// is used within half a minute.
+#[actix::test]
+async fn a_right_that_is_missing_is_told_once_and_used_soon_after_it_is_given() {
+    let ruled = Ruled::start().await;
+    let warnings = Warnings::listen();
+    ruled.gate.refuse(MAPS_OF_A, 403);
+    ruled
+        .put("maps", "one", json!([item(&["configmaps"])]))
+        .await;
+    ruled.reason_is("maps", "Forbidden").await;
+    sleep(Duration::from_secs(120)).await;
+    assert_eq!(warnings.of("configmaps").len(), 1);
+    ruled.gate.allow();
+    let before = Instant::now();
+    ruled.open(&[MAPS_OF_A]).await;
+    assert!(before.elapsed() < Duration::from_secs(30));
+    ruled.reason_is("maps", "Watching").await;
+    ruled.write("a", "x", "1", json!({})).await;
+    ruled.hears("one", &["CREATE x"]).await;
+    ruled.end().await;
+}
+
+/// L35: without the right to watch CRDs types that come later are found at the next beat; it is not
+/// worth a warning at each try.
+#[actix::test]
+async fn a_right_to_watch_crds_that_is_missing_is_told_once() {
+    let warnings = Warnings::listen();
+    let ruled = Ruled::start_as(Start {
+        gate: {
+            let gate = Gate::default();
+            gate.refuse("/customresourcedefinitions", 403);
+            gate
+        },
+        ..Start::default()
+    })
+    .await;
+    sleep(Duration::from_secs(300)).await;
+    let of_crds = warnings.of("customresourcedefinitions");
+    assert_eq!(of_crds.len(), 1, "{of_crds:?}");
+    ruled.gate.allow();
+    sleep(Duration::from_secs(60)).await;
+    ruled.gate.refuse("/customresourcedefinitions", 403);
+    ruled.gate.trouble(Trouble::Cut);
+    sleep(Duration::from_secs(300)).await;
+    assert_eq!(warnings.of("customresourcedefinitions").len(), 2);
     ruled.end().await;
 }
