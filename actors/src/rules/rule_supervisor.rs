@@ -110,6 +110,9 @@ pub(super) struct SupervisorDeps {
 pub(super) struct RuleSupervisor {
     deps: SupervisorDeps,
     catalog: Catalog,
+    /// When this began. What the catalog does after a while is counted from here, whatever is done to
+    /// the clock of the machine meanwhile.
+    began: (Timestamp, Instant),
     /// Those of the settings and those of the sinks.
     exclusions: Exclusions,
     destinations: Destinations,
@@ -179,6 +182,7 @@ impl RuleSupervisor {
         }
         Self {
             catalog: Catalog::default(),
+            began: (Timestamp::now(), Instant::now()),
             exclusions,
             destinations,
             listeners,
@@ -269,7 +273,9 @@ impl RuleSupervisor {
     fn answered(&mut self, scan: Result<Scan, String>, trigger: Trigger, ctx: &mut Context<Self>) {
         match scan {
             Ok(scan) => {
-                self.catalog.observe(Timestamp::now(), scan);
+                let (began, at) = self.began;
+                let now = began.checked_add(at.elapsed()).unwrap_or(Timestamp::MAX);
+                self.catalog.observe(now, scan);
                 if self.discovery.is_err() {
                     info!(
                         cluster = self.deps.cluster,

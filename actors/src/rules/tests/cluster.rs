@@ -42,7 +42,7 @@ pub(super) struct Ruled {
     pub(super) ears: BTreeMap<&'static str, Ear>,
     pub(super) rules: Rules,
     pub(super) watches: actix::Addr<WatchSupervisor>,
-    registry: Registry,
+    pub(super) registry: Registry,
 }
 
 /// How many changes of a type the server remembers.
@@ -62,6 +62,7 @@ pub(super) struct Start {
     pub(super) data_dir: Option<PathBuf>,
     pub(super) wholesale: bool,
     pub(super) max_watches: usize,
+    pub(super) heartbeat: Duration,
 }
 
 impl Default for Start {
@@ -72,6 +73,7 @@ impl Default for Start {
             data_dir: None,
             wholesale: true,
             max_watches: 20,
+            heartbeat: Duration::from_secs(30),
         }
     }
 }
@@ -117,6 +119,7 @@ impl Ruled {
             data_dir,
             wholesale,
             max_watches,
+            heartbeat,
         } = start;
         tokio::time::pause();
         let server = match server {
@@ -160,7 +163,7 @@ impl Ruled {
                 settings: RuleSettings {
                     debounce: Duration::from_secs(2),
                     debounce_max: Duration::from_secs(3),
-                    heartbeat: Duration::from_secs(30),
+                    heartbeat,
                     wholesale,
                     room: Room::default(),
                     never_watch: Exclusions::default(),
@@ -215,7 +218,7 @@ impl Ruled {
             .unwrap();
     }
 
-    async fn put_cluster(&self, name: &str, destination: &str, item: Value) {
+    pub(super) async fn put_cluster(&self, name: &str, destination: &str, item: Value) {
         let api: Api<ClusterWatchRule> = Api::all(self.server.client());
         let rule = json!({"apiVersion": "rules.muster.dev/v1alpha1", "kind": "ClusterWatchRule",
             "metadata": {"name": name}, "spec": {"destination": destination, "rules": [item]}});

@@ -26,11 +26,11 @@ fn crd_of(versions: &[&str]) -> Value {
             "versions": versions}})
 }
 
-fn crd() -> Value {
+pub(super) fn crd() -> Value {
     crd_of(&["v1"])
 }
 
-fn crds(server: &ApiServer) -> Api<DynamicObject> {
+pub(super) fn crds(server: &ApiServer) -> Api<DynamicObject> {
     let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     Api::all_with(server.client(), &ApiResource::from_gvk(&gvk))
 }
@@ -40,11 +40,11 @@ fn widgets_in(server: &ApiServer, version: &str) -> Api<DynamicObject> {
     Api::namespaced_with(server.client(), "a", &ApiResource::from_gvk(&gvk))
 }
 
-fn widgets(server: &ApiServer) -> Api<DynamicObject> {
+pub(super) fn widgets(server: &ApiServer) -> Api<DynamicObject> {
     widgets_in(server, "v1")
 }
 
-async fn create(api: &Api<DynamicObject>, object: Value) {
+pub(super) async fn create(api: &Api<DynamicObject>, object: Value) {
     let object: DynamicObject = serde_json::from_value(object).unwrap();
     // A type that has just been defined is served a moment later.
     for _ in 0..100 {
@@ -56,12 +56,12 @@ async fn create(api: &Api<DynamicObject>, object: Value) {
     panic!("not created: {object:?}");
 }
 
-fn widget(name: &str) -> Value {
+pub(super) fn widget(name: &str) -> Value {
     json!({"apiVersion": "example.io/v1", "kind": "Widget",
         "metadata": {"name": name}, "data": {"a": "1"}})
 }
 
-fn of_widgets() -> Value {
+pub(super) fn of_widgets() -> Value {
     json!([{"apiGroups": ["example.io"], "resources": ["widgets"]}])
 }
 

@@ -5,6 +5,7 @@ mod discovered;
 mod lives;
 mod trouble;
 mod warnings;
+mod types;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

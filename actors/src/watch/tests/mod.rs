@@ -73,6 +73,10 @@ struct GateState {
     asked: Vec<String>,
     /// API groups whose own server does not answer.
     stale: Vec<String>,
+    /// Ends of paths, with how long each request for them waits.
+    slow: Vec<(String, Duration)>,
+    /// Requests so far, by path.
+    requests: BTreeMap<String, usize>,
 }
 
 /// Counted as long as it lives.
@@ -122,6 +126,9 @@ impl Gate {
         let fault = self.fault(&uri);
         if fault == Some(Fault::Unanswered) {
             std::future::pending::<()>().await;
+        }
+        if let Some(wait) = self.arrival(&path) {
+            tokio::time::sleep(wait).await;
         }
         let refused = self.lock().refused.clone();
         let refused = refused.iter().find(|(part, _)| path.ends_with(&**part));
@@ -254,6 +261,25 @@ impl Gate {
         let mut state = self.lock();
         state.refused.clear();
         state.stale.clear();
+        state.slow.clear();
+    }
+
+    /// Has each request for paths with this end wait for so long.
+    pub(crate) fn slow_down(&self, part: &str, wait: Duration) {
+        self.lock().slow.push((part.to_owned(), wait));
+    }
+
+    /// Counts a request, and says whether it has to wait.
+    fn arrival(&self, path: &str) -> Option<Duration> {
+        let mut state = self.lock();
+        *state.requests.entry(path.to_owned()).or_default() += 1;
+        let slow = state.slow.iter().find(|(part, _)| path.ends_with(&**part));
+        slow.map(|(_, wait)| *wait)
+    }
+
+    /// How many requests there were for a path.
+    pub(crate) fn requests(&self, path: &str) -> usize {
+        self.lock().requests.get(path).copied().unwrap_or_default()
     }
 }
 
