@@ -1,12 +1,13 @@
 //! The sinks of a cluster, each with what it has and the actor that tells it more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Addr;
 use futures::future::join_all;
+use muster_core::watch_rules::RuleName;
 use tokio::sync::Notify;
 use tracing::warn;
 
@@ -189,6 +190,14 @@ impl Destinations {
     pub(super) fn forget_others(&self) {
         for destination in self.by_name.values() {
             destination.outlet.forget_others();
+        }
+    }
+
+    /// There are only these rules.
+    pub(super) fn count_only<'a>(&self, rules: impl IntoIterator<Item = &'a RuleName>) {
+        let rules: BTreeSet<String> = rules.into_iter().map(ToString::to_string).collect();
+        for destination in self.by_name.values() {
+            destination.outlet.count_only(&rules);
         }
     }
 

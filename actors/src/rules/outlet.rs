@@ -552,6 +552,12 @@ impl Outlet {
         let count = state.counts.get(rule);
         count.map_or((0, None), |(count, last)| (*count, Some(*last)))
     }
+
+    /// There are only these rules: how many events others had is forgotten.
+    pub(super) fn count_only(&self, rules: &BTreeSet<String>) {
+        let mut state = self.lock();
+        state.counts.retain(|rule, _| rules.contains(&**rule));
+    }
 }
 
 /// The area of the whole cluster that this one is a part of.

@@ -314,6 +314,7 @@ impl RuleSupervisor {
         // Whatever asked for this plan: a heartbeat's may be the first to find rules changed.
         let rules_changed = self.planned.is_some() && self.revision != rules.revision;
         self.revision = rules.revision;
+        self.destinations.count_only(rules.rules.keys());
         let change = self.route();
         let planned = *self.planned.get_or_insert(started);
         if !self.forgot && self.is_all_known(planned.elapsed()) {

@@ -5,6 +5,7 @@ mod discovered;
 mod lives;
 mod trouble;
 mod warnings;
+mod scale;
 mod types;
 
 use std::collections::VecDeque;
