@@ -2,6 +2,7 @@
 
 mod cluster;
 mod discovered;
+mod discovery;
 mod endings;
 mod lives;
 mod trouble;
