@@ -139,6 +139,9 @@ impl RuleReceiver {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
     use muster_core::watch_rules::{CompiledRule, RuleKind};
 
     use super::*;
@@ -170,6 +173,17 @@ mod tests {
         [published.snapshot.rules.len(), published.seen.len()]
     }
 
+    /// All rules are known: there are none.
+    fn listed() -> (RuleSender, RuleReceiver) {
+        let (sender, receiver) = rule_channel();
+        sender.change(|table| {
+            table.state.replace_all(RuleKind::WatchRule, []);
+            table.state.replace_all(RuleKind::ClusterWatchRule, [])
+        });
+        assert!(receiver.take());
+        (sender, receiver)
+    }
+
     #[test]
     fn nothing_is_told_before_all_rules_are_known() {
         let (sender, receiver) = rule_channel();
@@ -186,12 +200,7 @@ mod tests {
     /// was read does not change any more.
     #[test]
     fn changes_are_read_as_one_and_copied_only_then() {
-        let (sender, receiver) = rule_channel();
-        sender.change(|table| {
-            table.state.replace_all(RuleKind::WatchRule, []);
-            table.state.replace_all(RuleKind::ClusterWatchRule, [])
-        });
-        assert!(receiver.take());
+        let (sender, receiver) = listed();
         let before = receiver.published().unwrap();
         assert!(Arc::ptr_eq(&before, &receiver.published().unwrap()));
         assert!(sender.change(|table| see(table, rule("a"))));
@@ -220,5 +229,47 @@ mod tests {
         let first = sender.look(place);
         sender.change(|table| see(table, rule("c")));
         assert_eq!(first, sender.look(place));
+    }
+
+    /// K16: changes never wait for a reader: a thousand that nobody takes are one signal, and what is
+    /// read then is the last of them.
+    #[test]
+    fn changes_that_nobody_takes_are_one_signal() {
+        let (sender, receiver) = listed();
+        let changes = (0..1_000).map(|n| rule(&format!("r{n}")));
+        let signals = changes.filter(|rule| sender.change(|table| see(table, rule.clone())));
+        assert_eq!(signals.count(), 1);
+        assert!(receiver.take() && !receiver.take());
+        assert_eq!(known(&receiver.published().unwrap()), [1_000; 2]);
+    }
+
+    /// K10: however many change rules at a time, what has not been read has a signal.
+    #[test]
+    fn the_last_change_of_many_threads_is_read() {
+        let (sender, receiver) = listed();
+        let writing = AtomicUsize::new(8);
+        let mut read = 0;
+        thread::scope(|scope| {
+            for thread in 0..8 {
+                let (sender, writing) = (sender.clone(), &writing);
+                scope.spawn(move || {
+                    for n in 0..200 {
+                        sender.change(|table| see(table, rule(&format!("r{thread}-{n}"))));
+                    }
+                    writing.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+            loop {
+                let over = writing.load(Ordering::SeqCst) == 0;
+                if receiver.take() {
+                    let rules = receiver.published().unwrap().snapshot.rules.len();
+                    assert!(rules >= read, "{rules} after {read}");
+                    read = rules;
+                } else if over {
+                    break;
+                }
+            }
+        });
+        assert_eq!(read, 8 * 200);
     }
 }
