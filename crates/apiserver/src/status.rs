@@ -123,7 +123,7 @@ impl std::fmt::Display for FieldError {
 }
 
 /// Spells a value as Go's field errors do: strings quoted, the rest as JSON.
-fn go_value(value: &Value) -> String {
+pub(crate) fn go_value(value: &Value) -> String {
     match value {
         Value::String(s) => format!("{s:?}"),
         Value::Null => "null".to_owned(),

@@ -1,6 +1,6 @@
 //! Custom types: from the definition to validated, defaulted and pruned objects.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{CRDS, LIMIT, Widgets, has};
@@ -271,9 +271,13 @@ async fn rules_in_cel_are_checked(world: World) -> Result<()> {
                 { "rule": "self.size == 'large' || self.replicas <= 2",
                   "message": "a small one has at most 2 replicas" },
                 { "rule": "self.size == oldSelf.size", "message": "size is immutable" },
+                { "rule": "self.replicas != 5", "message": "unlucky", "fieldPath": ".replicas" },
             ]),
         );
     }
+    let replicas = definition.pointer_mut(&format!("{spec}/properties/replicas"));
+    replicas.context("no replicas")?["x-kubernetes-validations"] =
+        json!([{ "rule": "self < 5", "message": "less than five" }]);
     hub.rest().post(CRDS, &definition).await?.created()?;
     widgets.wait_until_served().await?;
 
@@ -293,6 +297,18 @@ async fn rules_in_cel_are_checked(world: World) -> Result<()> {
             "spec",
             "Invalid value: a small one has at most 2 replicas",
         )] }),
+    )?;
+    // A plain value is told, and not that of a field that a rule of an object names.
+    let unlucky = widgets.widget("a", &json!({ "size": "large", "replicas": 5 }));
+    let refused = hub.rest().post(&widgets.path(), &unlucky).await?;
+    refused.refused(
+        422,
+        "Invalid",
+        &format!(
+            "Widget.{} \"a\" is invalid: [spec.replicas: Invalid value: unlucky, \
+             spec.replicas: Invalid value: 5: less than five]",
+            widgets.group
+        ),
     )?;
     let few = widgets.widget("a", &json!({ "size": "small", "replicas": 2 }));
     hub.rest().post(&widgets.path(), &few).await?.created()?;
