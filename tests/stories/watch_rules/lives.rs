@@ -17,6 +17,18 @@ pub(crate) fn stories() -> Vec<Story> {
     ]
 }
 
+/// Flags of a process that is in the place of the agent, with these settings.
+pub(super) fn flags(ruled: &Ruled, settings: &Path) -> Vec<String> {
+    let flag = |name: &str, file: &Path| format!("--{name}={}", file.display());
+    vec![
+        flag("config", settings),
+        format!("--spoke-cluster-name={}", ruled.agent.name()),
+        flag("hub-kubeconfig", ruled.agent.hub().kubeconfig()),
+        flag("kubeconfig", ruled.agent.spoke().kubeconfig()),
+        format!("--namespace={}", ruled.agent.name()),
+    ]
+}
+
 /// S71, S72, C142 for a process: what changed meanwhile is told; a file has what it has.
 async fn what_changed_while_the_agent_was_away_is_told(world: World) -> Result<()> {
     let mut ruled = Ruled::new(&world).await?;
@@ -76,17 +88,15 @@ async fn who_takes_over_tells_what_has_changed_since(world: World) -> Result<()>
             kept.display().to_string()
         ),
     )?;
-    let flag = |name: &str, file: &Path| format!("--{name}={}", file.display());
-    let flags = vec![
-        flag("config", &settings),
-        format!("--spoke-cluster-name={}", ruled.agent.name()),
-        flag("hub-kubeconfig", ruled.agent.hub().kubeconfig()),
-        flag("kubeconfig", ruled.agent.spoke().kubeconfig()),
-        format!("--namespace={}", ruled.agent.name()),
-        "--leader-election-lease-duration=12s".to_owned(),
-        "--leader-election-renew-deadline=8s".to_owned(),
-        "--leader-election-retry-period=500ms".to_owned(),
-    ];
+    let mut flags = flags(&ruled, &settings);
+    flags.extend(
+        [
+            "--leader-election-lease-duration=12s",
+            "--leader-election-renew-deadline=8s",
+            "--leader-election-retry-period=500ms",
+        ]
+        .map(str::to_owned),
+    );
     let start = || OwnProcess::agent(&[], &flags, |command| command);
     let mut first = start()?;
     first.says("took the lease").await?;

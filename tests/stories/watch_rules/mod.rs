@@ -1,5 +1,7 @@
 //! Watch rules: what changes on a cluster is told to a sink.
 
+mod ending;
+mod everything;
 mod lives;
 mod sinks;
 
@@ -21,6 +23,8 @@ pub(crate) fn stories() -> Vec<Story> {
         a_type_that_comes_later_is_watched_then,
         rules_that_cannot_work_say_why_and_hold_up_nobody,
     ];
+    stories.extend(ending::stories());
+    stories.extend(everything::stories());
     stories.extend(lives::stories());
     stories.extend(sinks::stories());
     stories

@@ -22,7 +22,7 @@ pub(crate) fn stories() -> Vec<Story> {
     ]
 }
 
-fn git(args: &[&str]) -> Result<String> {
+pub(super) fn git(args: &[&str]) -> Result<String> {
     let output = std::process::Command::new("git")
         .args(args)
         .output()
