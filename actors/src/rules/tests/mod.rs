@@ -5,10 +5,10 @@ mod discovered;
 mod discovery;
 mod endings;
 mod lives;
-mod trouble;
-mod warnings;
 mod scale;
+mod trouble;
 mod types;
+mod warnings;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

@@ -55,18 +55,16 @@ impl Rules {
             return Ok(None);
         }
         let compiled = kube_cel::compile_schema(document);
-        match compiled.compilation_errors().first() {
-            Some(error) => Err(format!("compilation failed: {error}")),
-            None => {
-                let of_fields = rules.iter().filter(|rule| rule["fieldPath"].is_string());
-                let texts = of_fields.filter_map(|rule| rule["rule"].as_str());
-                let of_fields = texts.map(str::to_owned).collect();
-                Ok(Some(Self {
-                    compiled,
-                    of_fields,
-                }))
-            }
+        if let Some(error) = compiled.compilation_errors().first() {
+            return Err(format!("compilation failed: {error}"));
         }
+        let of_fields = rules.iter().filter(|rule| rule["fieldPath"].is_string());
+        let texts = of_fields.filter_map(|rule| rule["rule"].as_str());
+        let of_fields = texts.map(str::to_owned).collect();
+        Ok(Some(Self {
+            compiled,
+            of_fields,
+        }))
     }
 
     /// The value that a rule refuses, if it is one that has no fields or items.
