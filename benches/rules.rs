@@ -219,6 +219,8 @@ async fn follow(report: &mut Report) -> Result<()> {
         let event = heard.context("no event")?.context("no agent")?;
         let to_first = millis(begin.elapsed());
         ensure!(&*event.key.name == "map", "an event of {}", event.key);
+        // The event is in its list; one that is not open yet would be taken for closed.
+        ruled.until("the watch", |api| !closed(api)).await?;
         let begin = Instant::now();
         delete_rule(&ruled.client, "maps").await?;
         let to_end = since(begin, ruled.until("the end of the watch", closed)).await?;

@@ -336,6 +336,22 @@ async fn a_rule_opens_its_watch_once_it_has_been_quiet_and_closes_it_likewise() 
     ruled.end().await;
 }
 
+/// A rule that comes back is a new one, however soon: what is there is told again.
+#[actix::test]
+async fn a_rule_that_comes_back_is_told_what_is_there() {
+    let ruled = Ruled::start().await;
+    ruled.write("a", "x", "1", json!({})).await;
+    for round in 1..5 {
+        ruled
+            .put("maps", "one", json!([item(&["configmaps"])]))
+            .await;
+        ruled.hears("one", &["CREATE x"].repeat(round)).await;
+        ruled.remove("maps").await;
+        ruled.open(&[]).await;
+    }
+    ruled.end().await;
+}
+
 /// K4, K9, S65, S66, S67: ten in a second are one update; what keeps changing is not starved; what
 /// was taken back is none.
 #[actix::test]
