@@ -18,7 +18,10 @@
 //!
 //! # Scenarios
 //!
-//! S is a scenario of the facts on watch rules, C an open case; the tests are under `tests`.
+//! S is a scenario of the facts on watch rules, C an open case; the tests are under `tests`. From S56 on
+//! they are about events, watches and sinks: the tests there say in their comments which they are
+//! about (`rule_events`, the actors' `rules` and `sinks`, `muster-gitfiles`, the stories `watch_rules`),
+//! and ADR 0014 and 0015 what is not built.
 //!
 //! | Scenario | Test |
 //! |---|---|
@@ -47,7 +50,7 @@
 //! | S49 | `plan::a_wildcard_is_all_that_can_be_watched` |
 //! | S50 | `unresolved::two_resources_of_one_kind_are_refused` |
 //! | S53 | `catalog::a_type_that_is_gone_stays_for_its_grace` |
-//! | S54 | not built: a type is there as soon as it is served |
+//! | S54 | not built: a type is there as soon as it is served (ADR 0015) |
 //! | S55 | `plan::a_namespace_and_the_cluster_are_two_streams` |
 //! | C138 | order of rule, type and sink: `plan::the_order_of_arrival_means_nothing` |
 //! | C140 | `plan::the_core_group_keeps_its_empty_name` |
