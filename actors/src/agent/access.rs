@@ -181,11 +181,9 @@ impl Questions<'_> {
             Ok(allowed) => return Ok(allowed),
             Err(epoch) => epoch,
         };
-        let (user, groups) = (self.executor.user(), self.executor.groups());
-        let tried = self
-            .spoke
-            .try_create_as(self.target, &role, &user, &groups)
-            .await;
+        let account = self.executor.user();
+        let tried = self.spoke.try_create_as(self.target, &role, &account);
+        let tried = tried.await;
         let allowed = match tried {
             Ok(()) => Ok(()),
             Err(error) if error.is_already_exists() => Ok(()),

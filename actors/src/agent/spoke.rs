@@ -216,28 +216,24 @@ impl Spoke {
         self.noted(self.calls.send(request).await)
     }
 
-    /// Tries in the name of another user whether an object could be created; creates nothing.
+    /// Tries in the name of a service account whether an object could be created; creates nothing.
+    ///
+    /// Its groups are not named: the API server adds those that all service accounts have, and who
+    /// names one needs the right to impersonate it, which for `groups` is a right to nearly everything.
     pub(super) async fn try_create_as(
         &self,
         target: Target<'_>,
         object: &Value,
-        user: &str,
-        groups: &[String],
+        account: &str,
     ) -> Result<(), ApiError> {
         let params = PostParams {
             dry_run: true,
             ..posted()
         };
         let mut request = target.requests()?.create(&params, encoded(object)?)?;
-        let header = |text: &str| {
-            let named = |_| ApiError::Malformed(format!("{text:?} cannot be a user or group"));
-            HeaderValue::from_str(text).map_err(named)
-        };
-        let headers = request.headers_mut();
-        headers.insert("Impersonate-User", header(user)?);
-        for group in groups {
-            headers.append("Impersonate-Group", header(group)?);
-        }
+        let account = HeaderValue::from_str(account)
+            .map_err(|_| ApiError::Malformed(format!("{account:?} cannot be a user")))?;
+        request.headers_mut().insert("Impersonate-User", account);
         let answer = self.calls.send::<IgnoredAny>(Ok(request)).await;
         self.noted(answer).map(|_| ())
     }
