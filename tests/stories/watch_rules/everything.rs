@@ -78,7 +78,7 @@ impl Record {
     }
 }
 
-fn cluster_rule(name: &str, item: Value) -> Value {
+fn cluster_rule(name: &str, item: &Value) -> Value {
     json!({"apiVersion": "rules.muster.dev/v1alpha1", "kind": "ClusterWatchRule",
         "metadata": {"name": name}, "spec": {"destination": "record", "rules": [item]}})
 }
@@ -123,7 +123,7 @@ async fn everything_is_kept_and_not_told_again_by_another_life(world: World) -> 
     let maps = format!("clusters/{name}/v1/configmaps/{namespace}");
     for scope in ["Namespaced", "Cluster"] {
         let item = json!({"resources": ["*"], "scope": scope});
-        let rule = cluster_rule(&format!("all-{}", scope.to_lowercase()), item);
+        let rule = cluster_rule(&format!("all-{}", scope.to_lowercase()), &item);
         ruled.create_rule(&rule).await?;
     }
     for rule in ["all-namespaced", "all-cluster"] {
@@ -162,7 +162,7 @@ async fn types_of_a_cluster_are_kept_as_users_wrote_them(world: World) -> Result
     let group = format!("{name}.example.com");
     let crds = json!({"apiGroups": ["apiextensions.k8s.io"],
         "resources": ["customresourcedefinitions"], "scope": "Cluster"});
-    ruled.create_rule(&cluster_rule("crds", crds)).await?;
+    ruled.create_rule(&cluster_rule("crds", &crds)).await?;
     let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": format!("orders.{group}")},
         "spec": {"group": group, "scope": "Namespaced",
@@ -251,7 +251,7 @@ async fn subresources_are_refused_by_the_server(world: World) -> Result<()> {
             "clusterwatchrules".to_owned(),
             "ClusterWatchRule",
             "all-logs",
-            cluster_rule("all-logs", item),
+            cluster_rule("all-logs", &item),
         ),
     ] {
         let path = format!("/apis/rules.muster.dev/v1alpha1/{collection}");
