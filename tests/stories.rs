@@ -37,6 +37,7 @@ mod stories {
     pub(crate) mod conformance;
     pub(crate) mod crds;
     pub(crate) mod demo;
+    pub(crate) mod deploy;
     pub(crate) mod events;
     pub(crate) mod hub_lease;
     pub(crate) mod kubectl;
@@ -58,6 +59,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::conformance::stories(),
         stories::crds::stories(),
         stories::demo::stories(),
+        stories::deploy::stories(),
         stories::events::stories(),
         stories::hub_lease::stories(),
         stories::kubectl::stories(),

@@ -10,7 +10,7 @@ use http::Request;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::cluster::Cluster;
 use super::etcd::Etcd;
@@ -29,17 +29,19 @@ pub(crate) struct RealApiServer {
     program: PathBuf,
     args: Vec<OsString>,
     log: PathBuf,
+    audit: PathBuf,
     cluster: Cluster,
 }
 
 impl RealApiServer {
     /// Starts a server that keeps its objects in `etcd` under `prefix`, with its own files
-    /// under `dir`, and waits until it is ready.
+    /// under `dir`, and waits until it is ready. If `audited`, it writes down what it is asked.
     pub(crate) async fn start(
         parts: &Parts,
         dir: &Path,
         etcd: &Etcd,
         prefix: &str,
+        audited: bool,
     ) -> Result<Self> {
         let program = parts.path(Part::KubeApiServer)?;
         let dir = &dir.join(prefix);
@@ -54,6 +56,16 @@ impl RealApiServer {
         let cert_dir = dir.join("certs");
         let log = dir.join("kube-apiserver.log");
         let kubeconfig = dir.join("kubeconfig");
+        let audit = dir.join("audit.log");
+        let mut more = Vec::new();
+        if audited {
+            let policy = dir.join("audit.json");
+            let all = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy",
+                "omitStages": ["RequestReceived"], "rules": [{"level": "Metadata"}]});
+            std::fs::write(&policy, all.to_string())?;
+            more.push(format!("--audit-policy-file={}", policy.display()));
+            more.push(format!("--audit-log-path={}", audit.display()));
+        }
 
         on_free_ports(|[port]| {
             let args: Vec<OsString> = [
@@ -76,9 +88,12 @@ impl RealApiServer {
                 // An endpoint on loopback is refused, again and again.
                 "--endpoint-reconciler-type=none".to_owned(),
             ]
+            .into_iter()
+            .chain(more.iter().cloned())
             .map(OsString::from)
-            .to_vec();
+            .collect();
             let (cert_dir, log, kubeconfig) = (&cert_dir, &log, &kubeconfig);
+            let audit = &audit;
             async move {
                 write_kubeconfig(kubeconfig, port, &cert_dir.join("apiserver.crt"))?;
                 let ready = || is_ready(kubeconfig);
@@ -94,6 +109,7 @@ impl RealApiServer {
                     program: program.to_owned(),
                     args,
                     log: log.clone(),
+                    audit: audit.clone(),
                     cluster,
                 })
             }
@@ -148,6 +164,14 @@ impl RealApiServer {
     pub(crate) async fn requests(&self, verb: &str, resource: &str) -> Result<u64> {
         let labels = [("resource", resource), ("verb", verb)];
         sum(&self.metrics().await?, "apiserver_request_total", &labels)
+    }
+
+    /// What it was asked so far, as its audit log has it; of an audited one.
+    pub(crate) fn asked(&self) -> Result<Vec<Value>> {
+        let log = std::fs::read_to_string(&self.audit)?;
+        let whole = log.lines().map(serde_json::from_str::<Value>);
+        // The last line may just be being written.
+        Ok(whole.filter_map(Result::ok).collect())
     }
 
     async fn metrics(&self) -> Result<String> {

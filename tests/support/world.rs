@@ -67,9 +67,7 @@ impl World {
 
     /// A folder for files that are worth a look when the story fails.
     pub(crate) fn dir(&self, name: &str) -> Result<PathBuf> {
-        let dir = self.servers.dir.path().join(name);
-        std::fs::create_dir(&dir)?;
-        Ok(dir)
+        self.servers.new_dir(name)
     }
 
     /// Who serves the clusters of the story.
@@ -158,12 +156,28 @@ impl Servers {
         self.start_real(&unique_name("own")).await
     }
 
+    /// The same, which writes down what is asked of it.
+    pub(crate) async fn audited_api_server(&self) -> Result<RealApiServer> {
+        self.start_real_with(&unique_name("audited"), true).await
+    }
+
+    /// A folder for one story.
+    pub(crate) fn new_dir(&self, name: &str) -> Result<PathBuf> {
+        let dir = self.dir.path().join(name);
+        std::fs::create_dir(&dir)?;
+        Ok(dir)
+    }
+
     async fn start_real(&self, prefix: &str) -> Result<RealApiServer> {
+        self.start_real_with(prefix, false).await
+    }
+
+    async fn start_real_with(&self, prefix: &str, audited: bool) -> Result<RealApiServer> {
         let etcd = self
             .etcd
             .get(Etcd::start(&self.parts, self.dir.path()))
             .await?;
-        RealApiServer::start(&self.parts, self.dir.path(), etcd, prefix).await
+        RealApiServer::start(&self.parts, self.dir.path(), etcd, prefix, audited).await
     }
 
     async fn start_embedded(&self, name: &str) -> Result<EmbeddedApiServer> {
