@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tracing::{debug, error, warn};
 
-use crate::supervision::{Io, StreamHealth, panic_text};
+use crate::supervision::{Io, StreamHealth, metrics, panic_text};
 
 /// Events that may wait between the watch and its actor. A list comes in pages of 500; two pages
 /// keep the decoder busy while the actor works through one.
@@ -114,7 +114,7 @@ where
                 stream = health.name(),
                 panic, "watch panicked, watching anew"
             );
-            metrics::counter!("muster_watch_errors_total").increment(1);
+            metrics::stream_failed();
             health.failing(format_args!("panicked: {panic}"));
             // From here on the actor knows of a gap, as before any list.
             let gap = AssertUnwindSafe(|| pick(Ok(watcher::Event::Init)));
@@ -175,7 +175,7 @@ async fn follow<K, T>(
             Err(error) => {
                 let text = text_of(&error);
                 let picked = pick(Err(&error));
-                metrics::counter!("muster_watch_errors_total").increment(1);
+                metrics::stream_failed();
                 if picked.is_none() {
                     let stream = health.name();
                     if told.as_ref() == Some(&text) {

@@ -443,9 +443,12 @@ impl Runtime {
         telemetry: Telemetry,
     ) -> Result<(), StartError> {
         let (health, registry) = (self.health.clone(), self.registry.clone());
-        let metrics = telemetry.clone();
+        let (metrics, measured) = (telemetry.clone(), health.clone());
         let probes = Probes {
-            metrics: Arc::new(move || metrics.render_metrics()),
+            metrics: Arc::new(move || {
+                measured.measure();
+                metrics.render_metrics()
+            }),
             readiness: Arc::new(move || health.not_ready()),
             actors: Arc::new(move || {
                 let registry = registry.clone();

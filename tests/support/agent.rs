@@ -350,13 +350,19 @@ impl Agent {
         .await
     }
 
-    /// Waits until the process says that it is ready, or that it is not.
+    /// Waits until the process says that it is ready, or that it is not; so does its metric.
     pub(crate) async fn says_ready(&self, ready: bool) -> Result<()> {
         let muster = self.muster.as_ref().context("the agent does not run")?;
         let code = if ready { 200 } else { 503 };
         eventually(LIMIT, &format!("/readyz to give {code}"), || async {
             let (seen, reasons) = muster.get("/readyz").await?;
             ensure!(seen == code, "{seen}: {reasons}");
+            let counted = muster.metric("muster_streams_not_ready", "").await?;
+            let listed = if ready { 0 } else { reasons.lines().count() };
+            ensure!(
+                counted.to_string() == listed.to_string(),
+                "{counted}: {reasons}"
+            );
             Ok(())
         })
         .await

@@ -10,6 +10,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use super::metrics;
+
 #[derive(Debug, Clone)]
 enum State {
     Starting,
@@ -67,6 +69,11 @@ impl Health {
                 }
             })
             .collect()
+    }
+
+    /// Tells the metrics how many streams are not ready; for who is about to read them.
+    pub fn measure(&self) {
+        metrics::not_ready(self.not_ready().len());
     }
 
     /// Why a stream fails, if it has for at least this long.

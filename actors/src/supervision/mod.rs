@@ -17,6 +17,7 @@
 mod backoff;
 mod health;
 mod io;
+pub(crate) mod metrics;
 mod registry;
 mod supervise;
 mod tell;

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tokio::sync::watch;
 
+use super::metrics;
 use super::supervise::Supervision;
 
 /// Asks an actor for its published state, for `/debug/actors` and tests.
@@ -68,19 +69,19 @@ impl Entry {
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = Some(text.to_owned());
         self.registry.0.panics.fetch_add(1, Ordering::Relaxed);
-        metrics::counter!("muster_actor_panics_total", "role" => self.role).increment(1);
+        metrics::panicked(self.role);
     }
 
     pub(super) fn restarted(&self) {
         self.restarts.fetch_add(1, Ordering::Relaxed);
-        metrics::counter!("muster_actor_restarts_total", "role" => self.role).increment(1);
+        metrics::restarted(self.role);
     }
 
     pub(super) fn ended(&self) {
         let mut live = self.registry.lock();
         live.remove(&self.id);
         self.registry.0.count.send_replace(live.len());
-        metrics::gauge!("muster_actors", "role" => self.role).decrement(1.0);
+        metrics::actor_ended(self.role);
     }
 }
 
@@ -119,6 +120,7 @@ impl Default for Registry {
 impl Registry {
     /// An empty registry.
     pub fn new() -> Self {
+        metrics::describe();
         Self(Arc::new(Shared {
             next_id: AtomicU64::new(0),
             panics: AtomicU64::new(0),
@@ -158,7 +160,7 @@ impl Registry {
             );
             self.0.count.send_replace(live.len());
         }
-        metrics::gauge!("muster_actors", "role" => role).increment(1.0);
+        metrics::actor_began(role);
         actix::spawn(Supervision::new(context, entry));
         addr
     }

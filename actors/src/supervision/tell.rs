@@ -9,6 +9,8 @@ use actix::dev::ToEnvelope;
 use actix::prelude::SendError;
 use actix::{Actor, Addr, Handler, Message};
 
+use super::metrics;
+
 /// A message that the mailbox did not take. The sender owns it again and owes a retry, or a
 /// reason why losing it is harmless.
 pub enum Refused<M> {
@@ -50,10 +52,13 @@ where
     M::Result: Send,
 {
     addr.try_send(message).map_err(|error| {
-        let reason = if matches!(error, SendError::Full(_)) { "full" } else { "closed" };
+        let reason = if matches!(error, SendError::Full(_)) {
+            "full"
+        } else {
+            "closed"
+        };
         let message = short_name::<M>();
-        metrics::counter!("muster_actor_mail_refused_total", "message" => message, "reason" => reason)
-            .increment(1);
+        metrics::mail_refused(message, reason);
         match error {
             SendError::Full(message) => Refused::Full(message),
             SendError::Closed(message) => Refused::Closed(message),
