@@ -1,5 +1,6 @@
 //! The commands that need few words.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use tokio::sync::watch;
@@ -108,10 +109,7 @@ pub(super) fn crds(set: CrdSet) -> ExitCode {
         CrdSet::All => muster_api::crds::all(),
     };
     match muster_api::crds::to_yaml_stream(&crds) {
-        Ok(yaml) => {
-            print!("{yaml}");
-            ExitCode::SUCCESS
-        }
+        Ok(yaml) => show(&yaml),
         Err(error) => fail(FAILED, &error),
     }
 }
@@ -126,8 +124,16 @@ pub(super) fn hash_password() -> ExitCode {
     if password.is_empty() {
         return fail(MISUSED, &NoPassword);
     }
-    println!("{}", muster_broker::hash_password(password));
-    ExitCode::SUCCESS
+    show(&format!("{}\n", muster_broker::hash_password(password)))
+}
+
+/// Writes to standard output. Who reads it may have enough before the end, as `head` does.
+fn show(text: &str) -> ExitCode {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => fail(FAILED, &error),
+        Ok(()) | Err(_) => ExitCode::SUCCESS,
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -148,10 +154,7 @@ pub(super) fn kubeconfig(sources: &Sources) -> ExitCode {
     };
     let file = runtime::kubeconfig_file(&dir);
     match std::fs::read_to_string(&file) {
-        Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
+        Ok(text) => show(&text),
         Err(error) => fail(
             FAILED,
             &format!(
@@ -175,8 +178,7 @@ pub(super) fn config_check(sources: &Sources) -> ExitCode {
                     setting.origin,
                 ]);
             }
-            println!("{table}");
-            ExitCode::SUCCESS
+            show(&format!("{table}\n"))
         }
         Err(error) => fail(MISUSED, &error),
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::support::muster::{run_to_end, run_with};
+use crate::support::muster::{PROGRAM, run_to_end, run_with};
 use crate::support::{Servers, Story};
 
 pub(crate) fn stories() -> Vec<Story> {
@@ -12,6 +12,7 @@ pub(crate) fn stories() -> Vec<Story> {
         crds_are_those_under_deploy,
         every_wrong_key_is_told_at_once_with_its_line,
         config_check_shows_where_each_value_comes_from,
+        who_reads_may_have_enough_before_the_end,
         a_kubeconfig_needs_a_data_directory,
         agents_alone_need_a_hub_elsewhere,
         a_corrupt_store_is_never_started_over,
@@ -135,6 +136,24 @@ async fn config_check_shows_where_each_value_comes_from(_: Arc<Servers>) -> Resu
         "{workers}"
     );
     ensure!(line("hub.api").contains("default"), "{}", line("hub.api"));
+    Ok(())
+}
+
+/// As `muster crds | head -1` does.
+async fn who_reads_may_have_enough_before_the_end(_: Arc<Servers>) -> Result<()> {
+    for command in ["crds", "config check"] {
+        let mut child = tokio::process::Command::new(PROGRAM)
+            .args(command.split(' '))
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()?;
+        drop(child.stdout.take());
+        let ended = child.wait_with_output().await?;
+        ensure!(
+            ended.status.success() && ended.stderr.is_empty(),
+            "{command}: {ended:?}"
+        );
+    }
     Ok(())
 }
 
