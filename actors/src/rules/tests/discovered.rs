@@ -100,6 +100,39 @@ async fn a_group_that_is_silent_at_the_start_has_nothing_forgotten() {
     ruled.end().await;
 }
 
+/// C137, S34: rules that are not known yet are not taken for none, however many there are.
+#[actix::test]
+async fn rules_that_are_listed_late_are_not_taken_for_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = |server| Start {
+        server,
+        data_dir: Some(folder.path().to_owned()),
+        ..Start::default()
+    };
+    let ruled = Ruled::start_as(start(None)).await;
+    let server = ruled.server.clone();
+    for name in ["x", "y"] {
+        ruled.write("a", name, "1", json!({})).await;
+    }
+    for n in 0..50 {
+        let items = json!([{"resources": ["configmaps"]}]);
+        ruled.put(&format!("r{n:02}"), "one", items).await;
+    }
+    ruled.hears("one", &["CREATE x", "CREATE y"]).await;
+    ruled.end().await;
+
+    for kind in ["/watchrules", "/clusterwatchrules"] {
+        let start = start(Some(server.clone()));
+        start.gate.slow_down(kind, Duration::from_secs(5));
+        let ruled = Ruled::start_as(start).await;
+        ruled.reason_is("r49", "Watching").await;
+        let value = kind.len().to_string();
+        ruled.write("a", "x", &value, json!({})).await;
+        ruled.hears("one", &["UPDATE x"]).await;
+        ruled.end().await;
+    }
+}
+
 /// What sinks had by rules that are no more is forgotten once all that is served is known.
 #[actix::test]
 async fn what_no_rule_wants_is_told_anew_to_one_that_comes_later() {

@@ -458,12 +458,14 @@ fn of_object(collection: &str, name: &str) -> String {
     format!("{collection}?{name}")
 }
 
+/// C146: of one that is not there at the start that is told at once.
 #[actix::test]
 async fn an_object_that_comes_changes_and_goes_is_seen() {
     let world = World::start(5).await;
     let x = world.config_map("a", "x");
     world.open(&[&of_object(MAPS_OF_A, "x")]).await;
     x.watched().await;
+    assert_eq!(x.ear.heard().ends, 1);
     world.write("a", "x", "1").await;
     x.hears(Some("1")).await;
     world.write("a", "x", "2").await;
