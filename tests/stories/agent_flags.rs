@@ -292,7 +292,8 @@ async fn probes_are_answered_where_ocms_deployment_asks(world: World) -> Result<
     ensure!(get("/healthz").await? == "ok\n");
     let metrics = eventually(LIMIT, "the lease in the metrics", || async {
         let metrics = get("/metrics").await?;
-        ensure!(metrics.contains("muster_lease_held 1"), "{metrics}");
+        // The value, and not the text that describes it.
+        ensure!(metrics.contains("\nmuster_lease_held 1\n"), "{metrics}");
         Ok(metrics)
     })
     .await?;
