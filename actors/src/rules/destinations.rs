@@ -36,14 +36,7 @@ pub(super) type Opened = Vec<(Arc<str>, Result<Kept, String>)>;
 
 /// See the module.
 pub(super) struct Destinations {
-    cluster: String,
-    makers: BTreeMap<String, Arc<dyn SinkMaker>>,
-    settings: RuleSettings,
-    io: Io,
-    registry: Registry,
-    look: Arc<dyn Look>,
-    /// Told when a sink begins to fail, and when it ends that.
-    changed: Arc<Notify>,
+    deps: DestinationDeps,
     by_name: BTreeMap<Arc<str>, Destination>,
 }
 
@@ -55,29 +48,15 @@ pub(super) struct DestinationDeps {
     pub(super) io: Io,
     pub(super) registry: Registry,
     pub(super) look: Arc<dyn Look>,
+    /// Told when a sink begins to fail, and when it ends that.
     pub(super) changed: Arc<Notify>,
 }
 
 impl Destinations {
     /// Starts none yet.
-    pub(super) fn new(deps: DestinationDeps) -> Self {
-        let DestinationDeps {
-            cluster,
-            makers,
-            settings,
-            io,
-            registry,
-            look,
-            changed,
-        } = deps;
+    pub(super) const fn new(deps: DestinationDeps) -> Self {
         Self {
-            cluster,
-            makers,
-            settings,
-            io,
-            registry,
-            look,
-            changed,
+            deps,
             by_name: BTreeMap::new(),
         }
     }
@@ -85,12 +64,16 @@ impl Destinations {
     /// Reads what is kept of the sinks that are not started. Nothing changes until
     /// [`Destinations::start`] is called with it.
     pub(super) fn open(&self) -> impl Future<Output = Opened> + use<> {
-        let missing = self.makers.keys().filter(|name| !self.is_started(name));
+        let missing = self
+            .deps
+            .makers
+            .keys()
+            .filter(|name| !self.is_started(name));
         let missing: Vec<(Arc<str>, Option<PathBuf>)> = missing
             .map(|name| {
-                let folder = self.settings.data_dir.as_ref();
+                let folder = self.deps.settings.data_dir.as_ref();
                 let file = format!("{name}.redb");
-                let path = folder.map(|folder| folder.join(&self.cluster).join(file));
+                let path = folder.map(|folder| folder.join(&self.deps.cluster).join(file));
                 (Arc::from(name.as_str()), path)
             })
             .collect();
@@ -99,6 +82,7 @@ impl Destinations {
             missing.into_iter().map(open).collect()
         };
         let opened = self
+            .deps
             .io
             .run(async { tokio::task::spawn_blocking(open).await });
         async move {
@@ -117,17 +101,17 @@ impl Destinations {
     }
 
     fn start_one(&mut self, name: &Arc<str>, kept: Result<Kept, String>) {
-        let Some(maker) = self.makers.get(&**name) else {
+        let Some(maker) = self.deps.makers.get(&**name) else {
             return;
         };
         let destination = self.by_name.entry(Arc::clone(name));
         let destination = destination.or_insert_with(|| {
-            let changed = Arc::clone(&self.changed);
+            let changed = Arc::clone(&self.deps.changed);
             Destination {
                 outlet: Outlet::new(
-                    self.cluster.as_str(),
+                    self.deps.cluster.as_str(),
                     Arc::clone(name),
-                    self.settings.room,
+                    self.deps.settings.room,
                     changed,
                 ),
                 queue: None,
@@ -143,7 +127,7 @@ impl Destinations {
             Ok(None) => None,
             Err(error) => {
                 // An empty one in its place would have everything told anew.
-                warn!(cluster = self.cluster, sink = %name, error, "sink not started, retrying");
+                warn!(cluster = self.deps.cluster, sink = %name, error, "sink not started, retrying");
                 destination.outlet.set_failing(Some(error));
                 return;
             }
@@ -151,13 +135,13 @@ impl Destinations {
         destination.outlet.set_failing(None);
         let queue = EventQueue::new(
             Arc::clone(&destination.outlet),
-            Arc::clone(&self.look),
-            self.io.clone(),
+            Arc::clone(&self.deps.look),
+            self.deps.io.clone(),
             memory,
-            maker.make(&self.cluster, was_told),
+            maker.make(&self.deps.cluster, was_told),
         );
-        let label = format!("{} {name}", self.cluster);
-        destination.queue = Some(self.registry.start("EventQueue", label, queue));
+        let label = format!("{} {name}", self.deps.cluster);
+        destination.queue = Some(self.deps.registry.start("EventQueue", label, queue));
     }
 
     /// Whether there is a sink of this name that can be told of something.
@@ -168,7 +152,7 @@ impl Destinations {
 
     /// Whether each has been started.
     pub(super) fn are_started(&self) -> bool {
-        self.makers.keys().all(|name| self.is_started(name))
+        self.deps.makers.keys().all(|name| self.is_started(name))
     }
 
     /// What a sink has; `None` before it has been opened for the first time.
@@ -178,12 +162,12 @@ impl Destinations {
 
     /// Whether the settings have a sink of this name.
     pub(super) fn knows(&self, sink: &str) -> bool {
-        self.makers.contains_key(sink)
+        self.deps.makers.contains_key(sink)
     }
 
     /// Their names.
     pub(super) fn names(&self) -> Vec<String> {
-        self.makers.keys().cloned().collect()
+        self.deps.makers.keys().cloned().collect()
     }
 
     /// All areas that rules want have been joined.

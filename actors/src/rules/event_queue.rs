@@ -22,6 +22,7 @@ use jiff::Timestamp;
 use muster_core::rule_events::Event;
 use serde::Serialize;
 use tokio::sync::{Mutex, Notify};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::memory::Memory;
@@ -76,15 +77,6 @@ pub struct EventQueueState {
     pub failing: Option<(String, Timestamp)>,
 }
 
-/// Whether what waits for a sink waits for more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Collecting {
-    No,
-    Yes,
-    /// It has done so.
-    Done,
-}
-
 /// The actor of one sink. See the module.
 pub(super) struct EventQueue {
     outlet: Arc<Outlet>,
@@ -95,8 +87,8 @@ pub(super) struct EventQueue {
     /// Locked while it is given a batch; one that is stuck keeps the lock.
     sink: Arc<Mutex<Box<dyn Sink>>>,
     window: Duration,
-    /// The end of the time in which others may join what waits, or that it is over.
-    collecting: Collecting,
+    /// Until when what waits waits for more; `None` while nothing does.
+    collecting: Option<Instant>,
     delivering: bool,
     looking: bool,
     look_backoff: Backoff,
@@ -128,7 +120,7 @@ impl EventQueue {
     ) -> Self {
         Self {
             window: sink.window(),
-            collecting: Collecting::No,
+            collecting: None,
             outlet,
             look,
             io,
@@ -168,7 +160,7 @@ impl EventQueue {
         if self.delivering || self.collects(ctx) {
             return;
         }
-        self.collecting = Collecting::No;
+        self.collecting = None;
         let batch = self.outlet.take(BATCH.0, BATCH.1);
         if batch.is_empty() && !self.outlet.has_records() {
             if self.stopping {
@@ -217,7 +209,8 @@ impl EventQueue {
                     actor.failing = Some((error, since.unwrap_or_else(Timestamp::now)));
                     ctx.run_later(pause, |actor, ctx| {
                         actor.delivering = false;
-                        actor.collecting = Collecting::Done;
+                        // It has waited.
+                        actor.collecting = Some(Instant::now());
                         actor.advance(ctx);
                     });
                 }
@@ -232,16 +225,13 @@ impl EventQueue {
         if waiting == 0 || is_full || self.stopping || self.window.is_zero() {
             return false;
         }
-        if self.collecting == Collecting::No {
-            self.collecting = Collecting::Yes;
-            ctx.run_later(self.window, |actor, ctx| {
-                if actor.collecting == Collecting::Yes {
-                    actor.collecting = Collecting::Done;
-                    actor.advance(ctx);
-                }
-            });
+        let now = Instant::now();
+        if let Some(until) = self.collecting {
+            return now < until;
         }
-        self.collecting == Collecting::Yes
+        self.collecting = Some(now + self.window);
+        ctx.run_later(self.window, Self::advance);
+        true
     }
 
     /// Looks at what is in doubt, or at an area that is behind.
@@ -259,7 +249,6 @@ impl EventQueue {
             return;
         }
         self.looking = true;
-        let looks_at_area = area.is_some();
         let (look, outlet) = (Arc::clone(&self.look), Arc::clone(&self.outlet));
         let task = self.io.run(async move {
             for doubt in doubts {
@@ -272,7 +261,7 @@ impl EventQueue {
         });
         ctx.spawn(task.into_actor(self).map(move |whole, actor, ctx| {
             actor.looking = false;
-            if looks_at_area && let Some(area) = actor.outlet.looked(whole.unwrap_or(false)) {
+            if let Some(area) = actor.outlet.looked(whole.unwrap_or(false)) {
                 // Others have their turn meanwhile.
                 let pause = actor.look_backoff.failed();
                 ctx.run_later(pause, move |actor, _| actor.outlet.is_behind(&area));
@@ -336,7 +325,7 @@ impl Supervised for EventQueue {
             self.outlet.is_behind(&area);
         }
         (self.delivering, self.looking, self.listening) = (false, false, None);
-        self.collecting = Collecting::No;
+        self.collecting = None;
         self.stopping = false;
     }
 }

@@ -1,6 +1,6 @@
 //! What operators see of rules, each metric named and described here once.
 
-use std::sync::Once;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -73,8 +73,8 @@ pub(super) fn describe() {
 /// Whose figures: a process may have agents of several clusters, each with all sinks.
 fn labels(outlet: &Outlet) -> Vec<Label> {
     vec![
-        Label::new("cluster", outlet.cluster().to_string()),
-        Label::new("sink", outlet.sink().to_string()),
+        Label::new("cluster", Arc::clone(outlet.cluster())),
+        Label::new("sink", Arc::clone(outlet.sink())),
     ]
 }
 

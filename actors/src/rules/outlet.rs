@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use muster_core::rule_events::{
     Event, Mirror, ObjectKey, Operation, Pending, Record, Room, RuleNames, State, Verdict,
 };
+use muster_core::watch_plan::Resource;
 use muster_core::watch_rules::Interest;
 use tokio::sync::Notify;
 
@@ -73,18 +74,21 @@ impl OutletState {
         self.records.extend(record);
     }
 
-    /// What the sink has of an object that no area has any more: it keeps it, unless it is about to
-    /// get the object in another version of its type.
-    fn left(&mut self, key: ObjectKey, on_delete: RuleNames, gets_it: impl Fn(&Mirror) -> bool) {
-        let is_other = |area: &Area| {
-            let (of, other) = (&area.resource, &key.resource);
+    /// Areas of the same objects in another version of their type.
+    fn in_other_versions(&self, of: &Resource) -> Vec<Area> {
+        let is_other = |area: &&Area| {
+            let other = &area.resource;
             of.group() == other.group()
                 && of.resource() == other.resource()
                 && of.version() != other.version()
-                && area.has(&key.namespace)
         };
-        let mut areas = self.mirrors.iter();
-        let Some((area, _)) = areas.find(|(area, mirror)| is_other(area) && gets_it(mirror)) else {
+        self.mirrors.keys().filter(is_other).cloned().collect()
+    }
+
+    /// What the sink has of an object that no area has any more: it keeps it, unless it gets the
+    /// object by this one, in another version of its type.
+    fn left(&mut self, key: ObjectKey, on_delete: RuleNames, gets_it: Option<&Area>) {
+        let Some(area) = gets_it else {
             self.note(key, None);
             return;
         };
@@ -167,7 +171,9 @@ impl Outlet {
     pub(super) fn forget_others(&self) {
         let mut state = self.lock();
         for (key, had) in std::mem::take(&mut state.remembered) {
-            state.left(key, had.on_delete, |_| true);
+            let others = state.in_other_versions(&key.resource);
+            let gets_it = others.iter().find(|area| area.has(&key.namespace));
+            state.left(key, had.on_delete, gets_it);
         }
         let resources: BTreeSet<_> = state.moved.keys().map(|key| key.resource.clone()).collect();
         let areas = state.mirrors.keys();
@@ -220,6 +226,7 @@ impl Outlet {
             for former in unseen.map(|(_, former)| former).collect::<Vec<_>>() {
                 state.note(former.key, None);
             }
+            let others = state.in_other_versions(&area.resource);
             for (namespace, name, had) in mirror.told() {
                 let key = ObjectKey {
                     resource: area.resource.clone(),
@@ -227,7 +234,11 @@ impl Outlet {
                     name: Arc::clone(name),
                 };
                 // A rule may name both versions, and then one of them no more.
-                let gets_it = |other: &Mirror| !other.has(namespace, name);
+                let gets_it = |area: &&Area| {
+                    let mirror = state.mirrors.get(area);
+                    area.has(namespace) && mirror.is_some_and(|it| !it.has(namespace, name))
+                };
+                let gets_it = others.iter().find(gets_it);
                 state.left(key, Arc::clone(&had.on_delete), gets_it);
             }
             self.work.notify_one();

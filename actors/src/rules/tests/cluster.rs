@@ -78,6 +78,17 @@ impl Default for Start {
     }
 }
 
+impl Start {
+    /// Another life, or the first, of an agent that keeps what it told in this folder.
+    pub(super) fn keeping(folder: &tempfile::TempDir, server: Option<&ApiServer>) -> Self {
+        Self {
+            server: server.cloned(),
+            data_dir: Some(folder.path().to_owned()),
+            ..Self::default()
+        }
+    }
+}
+
 /// With namespaces a and b.
 async fn new_server() -> ApiServer {
     let mut server = ApiServer::builder()
@@ -110,6 +121,15 @@ impl Ruled {
             ..Start::default()
         })
         .await
+    }
+
+    /// With a rule for the config maps of namespace a that is followed.
+    pub(super) async fn with_maps() -> Self {
+        let ruled = Self::start().await;
+        let items = json!([item(&["configmaps"])]);
+        ruled.put("maps", "one", items).await;
+        ruled.reason_is("maps", "Watching").await;
+        ruled
     }
 
     pub(super) async fn start_as(start: Start) -> Self {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
 };
+use muster_api::rules::WatchRule;
 use muster_apiserver::ApiServer;
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -70,12 +71,7 @@ pub(super) fn of_widgets() -> Value {
 #[actix::test]
 async fn a_group_that_is_silent_at_the_start_has_nothing_forgotten() {
     let folder = tempfile::tempdir().unwrap();
-    let start = |server| Start {
-        server,
-        data_dir: Some(folder.path().to_owned()),
-        ..Start::default()
-    };
-    let ruled = Ruled::start_as(start(None)).await;
+    let ruled = Ruled::start_as(Start::keeping(&folder, None)).await;
     let server = ruled.server.clone();
     create(&crds(&server), crd()).await;
     for name in ["w1", "w2"] {
@@ -87,7 +83,7 @@ async fn a_group_that_is_silent_at_the_start_has_nothing_forgotten() {
     let gone = widgets(&server);
     gone.delete("w1", &DeleteParams::default()).await.unwrap();
 
-    let start = start(Some(server.clone()));
+    let start = Start::keeping(&folder, Some(&server));
     start.gate.make_stale("example.io");
     let ruled = Ruled::start_as(start).await;
     ruled.reason_is("widgets", "DiscoveryFailed").await;
@@ -104,12 +100,7 @@ async fn a_group_that_is_silent_at_the_start_has_nothing_forgotten() {
 #[actix::test]
 async fn rules_that_are_listed_late_are_not_taken_for_none() {
     let folder = tempfile::tempdir().unwrap();
-    let start = |server| Start {
-        server,
-        data_dir: Some(folder.path().to_owned()),
-        ..Start::default()
-    };
-    let ruled = Ruled::start_as(start(None)).await;
+    let ruled = Ruled::start_as(Start::keeping(&folder, None)).await;
     let server = ruled.server.clone();
     for name in ["x", "y"] {
         ruled.write("a", name, "1", json!({})).await;
@@ -122,7 +113,7 @@ async fn rules_that_are_listed_late_are_not_taken_for_none() {
     ruled.end().await;
 
     for kind in ["/watchrules", "/clusterwatchrules"] {
-        let start = start(Some(server.clone()));
+        let start = Start::keeping(&folder, Some(&server));
         start.gate.slow_down(kind, Duration::from_secs(5));
         let ruled = Ruled::start_as(start).await;
         ruled.reason_is("r49", "Watching").await;
@@ -137,27 +128,21 @@ async fn rules_that_are_listed_late_are_not_taken_for_none() {
 #[actix::test]
 async fn what_no_rule_wants_is_told_anew_to_one_that_comes_later() {
     let folder = tempfile::tempdir().unwrap();
-    let start = |server| Start {
-        server,
-        data_dir: Some(folder.path().to_owned()),
-        ..Start::default()
-    };
-    let ruled = Ruled::start_as(start(None)).await;
+    let ruled = Ruled::start_as(Start::keeping(&folder, None)).await;
     let server = ruled.server.clone();
     ruled.write("a", "x", "1", json!({})).await;
     ruled
         .put("maps", "one", json!([{"resources": ["configmaps"]}]))
         .await;
     ruled.hears("one", &["CREATE x"]).await;
-    let server_only = ruled.server.clone();
     ruled.end().await;
-    let rules: Api<muster_api::rules::WatchRule> = Api::namespaced(server_only.client(), "a");
+    let rules: Api<WatchRule> = Api::namespaced(server.client(), "a");
     rules
         .delete("maps", &DeleteParams::default())
         .await
         .unwrap();
 
-    let ruled = Ruled::start_as(start(Some(server))).await;
+    let ruled = Ruled::start_as(Start::keeping(&folder, Some(&server))).await;
     sleep(Duration::from_secs(120)).await;
     ruled.hears("one", &[]).await;
     ruled
@@ -213,12 +198,7 @@ async fn objects_move_with_the_version_of_their_type() {
 #[actix::test]
 async fn objects_move_with_their_version_from_one_life_to_the_next() {
     let folder = tempfile::tempdir().unwrap();
-    let start = |server| Start {
-        server,
-        data_dir: Some(folder.path().to_owned()),
-        ..Start::default()
-    };
-    let ruled = Ruled::start_as(start(None)).await;
+    let ruled = Ruled::start_as(Start::keeping(&folder, None)).await;
     let server = ruled.server.clone();
     create(&crds(&server), crd_of(&["v1beta1"])).await;
     let mut old = widget("w1");
@@ -233,7 +213,7 @@ async fn objects_move_with_their_version_from_one_life_to_the_next() {
         .patch("widgets.example.io", &params, &patch)
         .await
         .unwrap();
-    let ruled = Ruled::start_as(start(Some(server))).await;
+    let ruled = Ruled::start_as(Start::keeping(&folder, Some(&server))).await;
     ruled.hears("one", &["CREATE w1", "DELETE w1"]).await;
     let heard = ruled.ears["one"].heard.lock().unwrap().clone();
     let versions = heard.iter().map(|event| event.key.resource.version());

@@ -16,20 +16,11 @@ use super::interest;
 use crate::rules::outlet::Outlet;
 use crate::watch::{Area, Listed};
 
-async fn start() -> Ruled {
-    let ruled = Ruled::start().await;
-    ruled
-        .put("maps", "one", json!([item(&["configmaps"])]))
-        .await;
-    ruled.reason_is("maps", "Watching").await;
-    ruled
-}
-
 /// S76, S152, L31: an object ends when it is deleted, and not when its finalizers are through; what
 /// becomes of it meanwhile, or is listed anew, is told to nobody.
 #[actix::test]
 async fn what_is_on_its_way_out_is_gone() {
-    let ruled = start().await;
+    let ruled = Ruled::with_maps().await;
     let api: Api<ConfigMap> = Api::namespaced(ruled.server.client(), "a");
     let merge = async |name: &str, metadata: Value| {
         let patch = Patch::Merge(json!({ "metadata": metadata }));
@@ -70,7 +61,7 @@ async fn what_is_on_its_way_out_is_gone() {
 /// S153: what is deleted together is told one by one, and what is left stays.
 #[actix::test]
 async fn objects_that_are_deleted_together_are_each_gone() {
-    let ruled = start().await;
+    let ruled = Ruled::with_maps().await;
     for name in ["x", "y", "z"] {
         ruled.write("a", name, "1", json!({"tier": "web"})).await;
     }

@@ -11,20 +11,10 @@ use super::warnings::Warnings;
 use crate::watch::RestartAreas;
 use crate::watch::tests::{Fault, Gate, Trouble};
 
-/// A rule for what is in namespace a.
-async fn start() -> Ruled {
-    let ruled = Ruled::start().await;
-    ruled
-        .put("maps", "one", json!([item(&["configmaps"])]))
-        .await;
-    ruled.reason_is("maps", "Watching").await;
-    ruled
-}
-
 /// C145: a connection that neither end knows to be dead holds up nothing for longer than 90 s.
 #[actix::test]
 async fn a_connection_that_has_fallen_silent_is_given_up() {
-    let ruled = start().await;
+    let ruled = Ruled::with_maps().await;
     let lists = ruled.gate.asked(MAPS_OF_A, false).len();
     ruled.gate.trouble(Trouble::Silent);
     let before = Instant::now();
@@ -40,7 +30,7 @@ async fn a_connection_that_has_fallen_silent_is_given_up() {
 #[actix::test]
 async fn a_watch_that_is_cut_tells_what_happened_meanwhile() {
     for too_old in [false, true] {
-        let ruled = start().await;
+        let ruled = Ruled::with_maps().await;
         for name in ["a", "b", "c"] {
             ruled.write("a", name, "1", json!({})).await;
         }
@@ -84,7 +74,7 @@ async fn crowd(ruled: &Ruled) {
 /// although the server has long forgotten the last change.
 #[actix::test]
 async fn a_quiet_type_is_listed_once() {
-    let ruled = start().await;
+    let ruled = Ruled::with_maps().await;
     ruled.write("a", "x", "1", json!({})).await;
     ruled.hears("one", &["CREATE x"]).await;
     let lists = ruled.gate.asked(MAPS_OF_A, false).len();
@@ -220,7 +210,7 @@ async fn a_reason_says_what_is_wrong() {
 /// goes on is.
 #[actix::test]
 async fn a_watch_that_keeps_failing_says_so() {
-    let ruled = start().await;
+    let ruled = Ruled::with_maps().await;
     ruled.gate.trouble(Trouble::Cut);
     for _ in 0..20 {
         sleep(Duration::from_secs(1)).await;
