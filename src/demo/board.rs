@@ -29,6 +29,9 @@ fn key(object: &impl ResourceExt) -> String {
     )
 }
 
+/// Feedback value that progress is told by.
+const READY_REPLICAS: &str = "ReadyReplicas";
+
 /// How far one cluster is with one work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Progress {
@@ -58,7 +61,7 @@ impl Progress {
                 let values = &reported.status_feedback.values;
                 values
                     .iter()
-                    .find(|v| v.name == "ReadyReplicas")
+                    .find(|v| v.name == READY_REPLICAS)
                     .and_then(|v| v.value.integer)
             });
             let asked = work.spec.manifest_configs.iter().any(|config| {
@@ -130,7 +133,38 @@ impl Board {
         self.works.remove(&key(work));
     }
 
-    /// Whether every replica set is ready and every one of its clusters got there.
+    /// The works of a set.
+    fn works_of(&self, set: &ManifestWorkReplicaSet) -> impl Iterator<Item = &ManifestWork> {
+        let namespace = set.namespace().unwrap_or_default();
+        let label = muster_core::replicaset::owner_label(&namespace, &set.name_any());
+        let owner = names::MANIFEST_WORK_REPLICA_SET_CONTROLLER_NAME_LABEL_KEY;
+        let works = self.works.values();
+        works.filter(move |work| work.labels().get(owner) == Some(&label))
+    }
+
+    /// Whether the set's sum of ready replicas, if it tells one, is that of its works: it follows them
+    /// by a moment.
+    fn has_summed(&self, set: &ManifestWorkReplicaSet) -> bool {
+        let resources = set.status.iter().flat_map(|status| &status.feedback);
+        let mut sums = resources
+            .flat_map(|resource| &resource.values)
+            .filter(|value| value.name == READY_REPLICAS)
+            .filter_map(|value| value.sum)
+            .peekable();
+        if sums.peek().is_none() {
+            return true;
+        }
+        let statuses = self.works_of(set).filter_map(|work| work.status.as_ref());
+        let reported: i64 = statuses
+            .flat_map(|status| &status.resource_status.manifests)
+            .flat_map(|manifest| &manifest.status_feedback.values)
+            .filter(|value| value.name == READY_REPLICAS)
+            .filter_map(|value| value.value.integer)
+            .sum();
+        sums.sum::<i64>() == reported
+    }
+
+    /// Whether every replica set is ready and every one of its clusters got there, and the sets say so.
     pub(super) fn everyone_is_there(&self) -> bool {
         let ready = |set: &ManifestWorkReplicaSet| {
             let status = set.status.clone().unwrap_or_default();
@@ -142,7 +176,10 @@ impl Board {
             status.phase == Some(ReplicaSetPhase::Ready) && observed == set.metadata.generation
         };
         !self.sets.is_empty()
-            && self.sets.values().all(ready)
+            && self
+                .sets
+                .values()
+                .all(|set| ready(set) && self.has_summed(set))
             && self
                 .works
                 .values()
@@ -190,20 +227,11 @@ impl Board {
                     sums.join(", ")
                 );
             }
-            let label = muster_core::replicaset::owner_label(
-                &set.namespace().unwrap_or_default(),
-                &set.name_any(),
-            );
-            let owner = names::MANIFEST_WORK_REPLICA_SET_CONTROLLER_NAME_LABEL_KEY;
-            let works = self
-                .works
-                .values()
-                .filter(|w| w.labels().get(owner) == Some(&label));
             let mut table = Table::new();
             table
                 .load_style(presets::NOTHING)
                 .set_header(["  CLUSTER", "PROGRESS", "FEEDBACK"]);
-            for work in works {
+            for work in self.works_of(set) {
                 let values: Vec<String> = work
                     .status
                     .iter()
@@ -253,7 +281,7 @@ mod tests {
         .unwrap()
     }
 
-    fn set(phase: &str, observed: i64) -> ManifestWorkReplicaSet {
+    fn set(phase: &str, observed: i64, ready: i64) -> ManifestWorkReplicaSet {
         serde_json::from_value(json!({
             "metadata": {"namespace": "default", "name": "hello", "generation": 2},
             "spec": {"placementRefs": [{"name": "p"}]},
@@ -261,7 +289,7 @@ mod tests {
                 "conditions": [{"type": "Ready", "status": "True", "observedGeneration": observed,
                     "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
                 "feedback": [{"group": "apps", "resource": "deployments", "name": "web",
-                    "values": [{"name": "ReadyReplicas", "clusters": 2, "sum": 5, "min": 1, "max": 4}]}]}
+                    "values": [{"name": "ReadyReplicas", "clusters": 2, "sum": ready, "min": 1, "max": 4}]}]}
         }))
         .unwrap()
     }
@@ -269,7 +297,7 @@ mod tests {
     #[test]
     fn a_board_shows_sets_clusters_bars_and_values() {
         let mut board = Board::default();
-        board.set_changed(set("Progressing", 2));
+        board.set_changed(set("Progressing", 2, 5));
         board.work_changed(work("c1", 1));
         board.work_changed(work("c2", 4));
         let text = board.render();
@@ -291,20 +319,23 @@ mod tests {
     fn everyone_is_there_only_with_all_replicas_and_a_current_status() {
         let mut board = Board::default();
         assert!(!board.everyone_is_there(), "an empty board is no success");
-        board.set_changed(set("Ready", 2));
+        board.set_changed(set("Ready", 2, 3));
         board.work_changed(work("c1", 4));
+        assert!(!board.everyone_is_there(), "the sum is of an older state");
+        board.set_changed(set("Ready", 2, 4));
         assert!(board.everyone_is_there());
-        board.set_changed(set("Ready", 1));
+        board.set_changed(set("Ready", 1, 4));
         assert!(
             !board.everyone_is_there(),
             "the status is about an older generation"
         );
-        board.set_changed(set("Ready", 2));
+        board.set_changed(set("Ready", 2, 7));
         board.work_changed(work("c2", 3));
         assert!(!board.everyone_is_there(), "a replica is missing");
         board.work_gone(&work("c2", 3));
+        board.set_changed(set("Ready", 2, 4));
         assert!(board.everyone_is_there());
-        board.set_changed(set("Progressing", 2));
+        board.set_changed(set("Progressing", 2, 4));
         assert!(!board.everyone_is_there());
     }
 }
