@@ -104,6 +104,7 @@ async fn what_nobody_reports_writes_nothing_and_a_restless_value_writes_little()
     assert_eq!(world.hub_tap.writes(), []);
     assert_eq!(world.spoke_tap.requests(), []);
 
+    let began = tokio::time::Instant::now();
     for flip in 0..500 {
         let phase = if flip % 2 == 0 { "b" } else { "c" };
         world
@@ -118,8 +119,15 @@ async fn what_nobody_reports_writes_nothing_and_a_restless_value_writes_little()
     world
         .work_within(SOON, "w", |work| values(work, 0) == last)
         .await;
+    // The clock also runs on while a server works, so the time that it took counts: two writes a second,
+    // and what may come at once.
+    let took = began.elapsed();
     let writes = world.hub_tap.writes().len();
-    assert!((10..=35).contains(&writes), "{writes} in 10 s");
+    let most = took.as_millis() / 500 + 15;
+    assert!(
+        writes >= 10 && writes as u128 <= most,
+        "{writes} in {took:?}"
+    );
     world.end().await;
 }
 
