@@ -139,7 +139,7 @@ impl KubectlOutput {
     /// Its standard output, provided that it succeeded and complained about nothing.
     pub(crate) fn ok(self) -> Result<String> {
         ensure!(
-            self.code == Some(0) && self.stderr.is_empty(),
+            self.code == Some(0) && self.stderr.lines().all(is_remark),
             "kubectl {} ended with {:?}\n{}{}",
             self.command,
             self.code,
@@ -148,6 +148,12 @@ impl KubectlOutput {
         );
         Ok(self.stdout)
     }
+}
+
+/// Whether a line is one of the client's own log about a watch that it ends itself, as `kubectl wait`
+/// does once it has seen what it waits for: by chance it is told as an error, at level info.
+fn is_remark(line: &str) -> bool {
+    line.starts_with('I') && line.contains(" reflector.go:") && line.contains("context canceled")
 }
 
 /// Returns a name that starts with `stem` and that no other story of this run has. Servers
