@@ -6,10 +6,12 @@
 //! | `/healthz` | 200 while the process can answer at all |
 //! | `/livez` | the same |
 //! | `/readyz` | 200, or 503 with a reason a line |
-//! | `/debug/actors` | the actors and their state, as JSON; not over HTTPS, which is open to the network |
+//! | `/` | the [dashboard](dashboard); not over HTTPS, which is open to the network |
+//! | `/debug/actors` | the actors and their state, as JSON; neither |
 //!
 //! Knows no actor: what it answers comes from the closures in [`Probes`].
 
+mod dashboard;
 pub mod tls;
 
 use std::fmt;
@@ -23,12 +25,12 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use futures::future::BoxFuture;
 use rustls::ServerConfig;
-use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+pub use dashboard::Look;
 
 /// How long `/debug/actors` waits. An actor that does not answer is what one wants to find out, so
 /// the page must not hang with it.
@@ -42,7 +44,9 @@ pub struct Probes {
     /// Gives the reasons for not being ready; none means ready.
     pub readiness: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Asks the actors for their state.
-    pub actors: Arc<dyn Fn() -> BoxFuture<'static, Value> + Send + Sync>,
+    pub actors: Look,
+    /// What the dashboard shows.
+    pub overview: Look,
 }
 
 impl fmt::Debug for Probes {
@@ -66,12 +70,12 @@ pub async fn serve(
 ) -> io::Result<(SocketAddr, JoinHandle<io::Result<()>>)> {
     let listener = bind(listen).await?;
     let bound = listener.local_addr()?;
-    let server =
-        axum::serve(listener, router(probes)).with_graceful_shutdown(shutdown.cancelled_owned());
+    let routes = router(probes, shutdown.clone());
+    let server = axum::serve(listener, routes).with_graceful_shutdown(shutdown.cancelled_owned());
     Ok((bound, tokio::spawn(server.into_future())))
 }
 
-/// [`serve`] over HTTPS, without `/debug/actors`.
+/// [`serve`] over HTTPS, without the dashboard and `/debug/actors`.
 ///
 /// # Errors
 ///
@@ -99,11 +103,12 @@ async fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
     })
 }
 
-/// The end points, to be merged with others on the same address.
-pub fn router(probes: Probes) -> Router {
+fn router(probes: Probes, shutdown: CancellationToken) -> Router {
+    let dashboard = dashboard::router(Arc::clone(&probes.overview), shutdown);
     public()
         .route("/debug/actors", get(actors))
         .with_state(probes)
+        .merge(dashboard)
 }
 
 /// What anybody may see.
@@ -155,6 +160,7 @@ mod tests {
             metrics: Arc::new(|| "muster_up 1\n".to_owned()),
             readiness: Arc::new(|| reasons.iter().map(|reason| (*reason).to_owned()).collect()),
             actors: Arc::new(|| Box::pin(async { json!([{"actor": "WorkSource", "mailbox": 0}]) })),
+            overview: Arc::new(|| Box::pin(async { json!({}) })),
         }
     }
 

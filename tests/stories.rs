@@ -36,6 +36,7 @@ mod stories {
     pub(crate) mod commands;
     pub(crate) mod conformance;
     pub(crate) mod crds;
+    pub(crate) mod dashboard;
     pub(crate) mod demo;
     pub(crate) mod deploy;
     pub(crate) mod events;
@@ -58,6 +59,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::commands::stories(),
         stories::conformance::stories(),
         stories::crds::stories(),
+        stories::dashboard::stories(),
         stories::demo::stories(),
         stories::deploy::stories(),
         stories::events::stories(),

@@ -275,6 +275,8 @@ mod tests {
             ("/readyz", "200"),
             ("/metrics", "200"),
             ("/debug/actors", "404"),
+            ("/", "404"),
+            ("/dashboard/overview", "404"),
         ] {
             let answer = get(address, path, &TLS13).await.unwrap();
             let line = format!("HTTP/1.1 {code} ");

@@ -28,6 +28,7 @@ mod events;
 mod files;
 mod hub;
 mod lease;
+mod overview;
 mod process;
 mod reload;
 mod rules;
@@ -39,6 +40,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Addr;
+use jiff::Timestamp;
 use kube::Client;
 use kube::config::Kubeconfig;
 use muster_actors::agent::{self, AgentDeps, AgentSettings, ChangeSettings, ClusterAgent};
@@ -56,6 +58,7 @@ pub use cluster::{ClusterError, SimulatedCluster};
 pub use events::LinkError;
 pub use files::change_of;
 pub use hub::HubError;
+use overview::Lookout;
 pub use process::{block_on, kubeconfig_file, stop_signal, temporary_kubeconfig};
 pub use reload::{Hangups, Reloader, SettingsFile};
 
@@ -444,6 +447,12 @@ impl Runtime {
     ) -> Result<(), StartError> {
         let (health, registry) = (self.health.clone(), self.registry.clone());
         let (metrics, measured) = (telemetry.clone(), health.clone());
+        let lookout = Lookout {
+            roles,
+            started_at: Timestamp::now(),
+            registry: registry.clone(),
+            health: health.clone(),
+        };
         let probes = Probes {
             metrics: Arc::new(move || {
                 measured.measure();
@@ -457,11 +466,17 @@ impl Runtime {
                     serde_json::to_value(report).unwrap_or_default()
                 })
             }),
+            overview: Arc::new(move || {
+                let lookout = lookout.clone();
+                Box::pin(
+                    async move { serde_json::to_value(lookout.look().await).unwrap_or_default() },
+                )
+            }),
         };
         let listen = settings.telemetry.listen;
         let served = http::serve(listen, probes.clone(), self.shutdown.clone()).await;
         let served = served.map_err(StartError::Telemetry)?;
-        info!(address = %served.0, "serving metrics and probes");
+        info!(address = %served.0, "serving dashboard, metrics and probes");
         self.http.push(served);
         let usual = (roles == Roles::Agents && lease::in_pod()).then_some(HTTPS_IN_POD);
         if let Some(listen) = settings.telemetry.https_listen.or(usual) {

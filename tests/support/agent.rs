@@ -140,6 +140,12 @@ impl Agent {
         Ok(())
     }
 
+    /// Where a browser finds a path of its telemetry port.
+    pub(crate) fn url(&self, path: &str) -> Result<String> {
+        let muster = self.muster.as_ref().context("the agent does not run")?;
+        Ok(muster.url(path))
+    }
+
     /// Kills the process as a power cut would.
     pub(crate) async fn kill(&mut self) -> Result<()> {
         let muster = self.muster.take().context("the agent does not run")?;

@@ -6,6 +6,7 @@
 
 pub(crate) mod agent;
 mod api_server;
+pub(crate) mod browser;
 mod cluster;
 mod definitions;
 pub(crate) mod door;

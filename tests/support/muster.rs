@@ -77,6 +77,11 @@ impl Muster {
         .await
     }
 
+    /// Where a browser finds a path of the telemetry port.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.telemetry)
+    }
+
     /// GET on the telemetry port: code and body.
     pub(crate) async fn get(&self, path: &str) -> Result<(u16, String)> {
         get(self.telemetry, path).await

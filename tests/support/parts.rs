@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 /// A real program that stories run against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
+    Chromedriver,
     Etcd,
     KubeApiServer,
     Kubectl,
@@ -23,6 +24,7 @@ impl Part {
     /// The environment variable that holds the program's path.
     const fn variable(self) -> &'static str {
         match self {
+            Self::Chromedriver => "MUSTER_CHROMEDRIVER",
             Self::Etcd => "MUSTER_ETCD",
             Self::KubeApiServer => "MUSTER_KUBE_APISERVER",
             Self::Kubectl => "MUSTER_KUBECTL",

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
 use super::api_server::RealApiServer;
+use super::browser::Browser;
 use super::cluster::{Cluster, unique_name};
 use super::embedded::EmbeddedApiServer;
 use super::etcd::Etcd;
@@ -194,6 +195,12 @@ impl Servers {
         let dir = self.dir.path().join(unique_name("mosquitto"));
         std::fs::create_dir(&dir)?;
         Mosquitto::start(&self.parts, &dir, conf).await
+    }
+
+    /// A browser for one story alone.
+    pub(crate) async fn browser(&self) -> Result<Browser> {
+        let dir = self.new_dir(&unique_name("browser"))?;
+        Browser::start(&self.parts, &dir).await
     }
 
     /// Ends every server. The files go too, unless `keep_files` asks for them; then their

@@ -17,7 +17,7 @@ mod revisions;
 mod status;
 mod sweep;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use muster_api::constants as names;
 use muster_api::replicaset::{CascadeDeletionPolicy, ManifestWorkReplicaSetStatus};
 use muster_core::replicaset::{
-    Pause, PlacementRef, ReplicaSet, Template, WorkAction, WorkKey, owner_label,
+    Pause, PlacementRef, ReplicaSet, Stand, Standing, Template, WorkAction, WorkKey, owner_label,
 };
 use muster_core::rollout::Strategy;
 use serde::Serialize;
@@ -96,19 +96,51 @@ enum Listing {
     Sweep,
 }
 
+/// Most clusters that an aggregator publishes, the worst first. A page has room for no more, and
+/// `muster explain` tells of all.
+const SHOWN_CLUSTERS: usize = 500;
+/// Most values of each of them.
+const SHOWN_VALUES: usize = 8;
+/// Most refused writes that it publishes.
+const SHOWN_FAILURES: usize = 100;
+
 /// What an aggregator publishes.
 #[derive(Debug, Serialize)]
 struct State<'a> {
-    generation: i64,
-    desired: usize,
-    total: u32,
-    updated: u32,
-    available: u32,
+    /// As it is to be written, which may be ahead of what the API has by a moment.
+    status: ManifestWorkReplicaSetStatus,
     /// How many there are; absent until they have been listed.
     revisions: Option<usize>,
     in_flight: usize,
+    /// Works whose writes are refused, and why.
     failing: BTreeMap<String, &'a str>,
     complete: bool,
+    /// Numbers of clusters by how they stand.
+    stands: BTreeMap<Stand, usize>,
+    clusters: Vec<ClusterState<'a>>,
+}
+
+/// One cluster of the set.
+#[derive(Debug, Serialize)]
+struct ClusterState<'a> {
+    name: &'a str,
+    stand: Stand,
+    since: Option<Timestamp>,
+    values: BTreeMap<String, String>,
+}
+
+impl<'a> From<&Standing<'a>> for ClusterState<'a> {
+    fn from(standing: &Standing<'a>) -> Self {
+        let values = standing.values().take(SHOWN_VALUES);
+        Self {
+            name: standing.cluster,
+            stand: standing.stand,
+            since: standing.since,
+            values: values
+                .map(|(object, name, value)| (format!("{object} {name}"), value.to_string()))
+                .collect(),
+        }
+    }
 }
 
 /// The aggregator. See the module.
@@ -658,25 +690,26 @@ impl Handler<Snapshot> for ReplicaSetAggregator {
     type Result = MessageResult<Snapshot>;
 
     fn handle(&mut self, _: Snapshot, _: &mut Self::Context) -> Self::Result {
-        let status = self.set.status();
-        let failing: HashMap<&WorkKey, &str> = self
-            .failing
-            .iter()
-            .map(|(key, (_, text))| (key, text.as_str()))
-            .collect();
+        let standings = self.set.standings();
+        let mut stands = BTreeMap::new();
+        for standing in &standings {
+            *stands.entry(standing.stand).or_default() += 1;
+        }
+        let failing = self.failing.iter().take(SHOWN_FAILURES);
         Snapshot::of(&State {
-            generation: status.generation,
-            desired: self.set.desired_total(),
-            total: status.summary.total,
-            updated: status.summary.updated,
-            available: status.summary.available,
+            status: status_writer::status(self.draft(), &self.status, Timestamp::now()),
             revisions: self.revisions.number(),
             in_flight: self.in_flight.len(),
             failing: failing
-                .into_iter()
-                .map(|(key, text)| (format!("{}/{}", key.cluster, key.name), text))
+                .map(|(key, (_, text))| (format!("{}/{}", key.cluster, key.name), &**text))
                 .collect(),
             complete: self.complete(),
+            stands,
+            clusters: standings
+                .iter()
+                .take(SHOWN_CLUSTERS)
+                .map(ClusterState::from)
+                .collect(),
         })
     }
 }

@@ -51,11 +51,22 @@ pub(super) enum Event {
     Cluster(Seen<(String, bool)>),
 }
 
+/// Most names that the router publishes of clusters that are away, or paused.
+const SHOWN: usize = 100;
+
 /// What the router publishes.
-#[derive(Debug, Clone, Serialize)]
-struct State {
+#[derive(Debug, Serialize)]
+struct State<'a> {
     replica_sets: usize,
     placements: usize,
+    /// Clusters that have works.
+    clusters: usize,
+    /// Clusters whose agents are away, and since when; all of them, and the first by name.
+    away: usize,
+    first_away: BTreeMap<&'a str, Timestamp>,
+    /// Clusters in which nothing is to be written; all of them, and the first by name.
+    paused: usize,
+    first_paused: Vec<&'a str>,
     works: usize,
     unowned_works: usize,
     synced: bool,
@@ -666,9 +677,16 @@ impl Handler<Snapshot> for ReplicaSets {
     type Result = MessageResult<Snapshot>;
 
     fn handle(&mut self, _: Snapshot, _: &mut Self::Context) -> Self::Result {
+        let clusters: HashSet<&str> = self.owners.keys().map(|key| &*key.cluster).collect();
+        let away = self.away.iter().take(SHOWN);
         Snapshot::of(&State {
             replica_sets: self.sets.len(),
             placements: self.placements.len(),
+            clusters: clusters.len(),
+            away: self.away.len(),
+            first_away: away.map(|(name, since)| (&**name, *since)).collect(),
+            paused: self.paused.len(),
+            first_paused: self.paused.iter().take(SHOWN).map(|name| &**name).collect(),
             works: self.owners.len(),
             unowned_works: self.unowned.values().map(HashMap::len).sum(),
             synced: self.synced(),

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::Serialize;
 use tokio::time::Instant;
 
 use super::metrics;
@@ -19,6 +20,33 @@ enum State {
     Failing {
         since: Timestamp,
         began: Instant,
+        error: String,
+    },
+}
+
+/// One stream, as it is told to people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StreamReport {
+    /// Its name.
+    pub name: String,
+    /// How it is.
+    #[serde(flatten)]
+    pub state: StreamState,
+}
+
+/// How a stream is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+pub enum StreamState {
+    /// It has not come so far yet.
+    Starting,
+    /// It works.
+    Alive,
+    /// It fails and is being retried.
+    Failing {
+        /// Since its first failure in a row.
+        since: Timestamp,
+        /// The last of them.
         error: String,
     },
 }
@@ -69,6 +97,23 @@ impl Health {
                 }
             })
             .collect()
+    }
+
+    /// Every stream, by name.
+    pub fn streams(&self) -> Vec<StreamReport> {
+        let streams = self.lock();
+        let all = streams.iter().map(|(name, state)| StreamReport {
+            name: name.clone(),
+            state: match state {
+                State::Starting => StreamState::Starting,
+                State::Alive => StreamState::Alive,
+                State::Failing { since, error, .. } => StreamState::Failing {
+                    since: *since,
+                    error: error.clone(),
+                },
+            },
+        });
+        all.collect()
     }
 
     /// Tells the metrics how many streams are not ready; for who is about to read them.
@@ -153,9 +198,19 @@ mod tests {
         let health = Health::new();
         let stream = health.stream("hub works");
         assert_eq!(health.not_ready(), ["hub works: not synced yet"]);
+        assert_eq!(health.streams()[0].state, StreamState::Starting);
         stream.alive();
         assert!(health.not_ready().is_empty());
+        assert_eq!(health.streams()[0].state, StreamState::Alive);
         stream.failing("410 gone");
+        let told = serde_json::to_value(health.streams()).unwrap();
+        let since = told[0]["since"].clone();
+        assert_eq!(
+            told,
+            serde_json::json!([
+                {"name": "hub works", "state": "failing", "since": since, "error": "410 gone"}
+            ])
+        );
         let reasons = health.not_ready();
         assert!(
             reasons[0].starts_with("hub works: 410 gone (since "),

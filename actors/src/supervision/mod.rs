@@ -25,7 +25,7 @@ mod tell;
 mod tests;
 
 pub use backoff::{Backoff, BackoffPolicy};
-pub use health::{Health, StreamHealth};
+pub use health::{Health, StreamHealth, StreamReport, StreamState};
 pub use io::{Io, IoError, Running};
 pub use registry::{ActorReport, Registry, Snapshot};
 pub(crate) use supervise::panic_text;

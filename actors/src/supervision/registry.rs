@@ -210,11 +210,21 @@ impl Registry {
 
     /// Asks every live actor for its state; one that is busy for longer than `limit` shows `null`.
     pub async fn report(&self, limit: Duration) -> Vec<ActorReport> {
+        self.report_of(|_| true, limit).await
+    }
+
+    /// [`Self::report`] of the roles that are `wanted` only.
+    pub async fn report_of(
+        &self,
+        wanted: impl Fn(&str) -> bool,
+        limit: Duration,
+    ) -> Vec<ActorReport> {
         /// Enough to keep an arbiter busy, few enough not to flood its mailboxes.
         const ASKED_AT_ONCE: usize = 64;
         let asked: Vec<_> = self
             .lock()
             .values()
+            .filter(|live| wanted(live.entry.role))
             .map(|live| (Arc::clone(&live.entry), live.snapshot.upgrade()))
             .collect();
         futures::stream::iter(asked)

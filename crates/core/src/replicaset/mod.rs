@@ -23,6 +23,7 @@ mod progress;
 mod report;
 mod revisions;
 mod share;
+mod standing;
 mod status;
 mod sums;
 mod turns;
@@ -42,6 +43,7 @@ pub use revisions::{
     DEFAULT_HISTORY_LIMIT, HistoryLimitError, Revision, RevisionWrite, Undo, UndoError, Wanted,
     history_limit, is_controlled_by, plan_revisions, revised_template, undo,
 };
+pub use standing::{Stand, Standing};
 pub use status::{ConditionDraft, StatusDraft, SummaryDraft};
 pub use sums::{FeedbackSums, ResourceSum, ValueSum};
 

@@ -1,6 +1,7 @@
 //! Feedback values of one work.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 
 /// An object that works of one template put on every cluster.
@@ -27,6 +28,16 @@ pub enum Value {
     Text(String),
     /// A boolean.
     Boolean(bool),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Integer(value) => value.fmt(f),
+            Self::Text(value) => value.fmt(f),
+            Self::Boolean(value) => value.fmt(f),
+        }
+    }
 }
 
 /// What values there are: objects, each with the names of its values.

@@ -618,3 +618,64 @@ fn a_changed_template_begins_with_the_first_group() {
     }
     assert_eq!(scene.actions(), ["patch b1", "patch b2"]);
 }
+
+/// Each way to stand, the worst first; the same order whatever the order of events.
+#[test]
+fn clusters_stand_in_the_order_of_their_trouble() {
+    let strategy = progressive(&json!({
+        "maxConcurrency": 4, "minSuccessTime": "1m", "progressDeadline": "10m", "maxFailures": 5,
+    }));
+    let clusters = ["c1", "c2", "c3", "c4", "c5", "c6", "c7"];
+    let mut scene = Scene::new(&strategy, selects(&clusters));
+    let stands = |scene: &Scene| -> Vec<String> {
+        let all = scene.set.standings();
+        assert_eq!(all.len(), clusters.len(), "each once");
+        all.iter()
+            .map(|one| {
+                let stand = serde_json::to_value(one.stand).unwrap();
+                let since = one.since.map(|since| (scene.now - since).get_seconds());
+                format!("{} {} {since:?}", one.cluster, stand.as_str().unwrap())
+            })
+            .collect()
+    };
+    let begun = ["create c1", "create c2", "create c3", "create c4"];
+    assert_eq!(scene.actions(), begun);
+    scene.set.set_pause(Pause {
+        all: false,
+        clusters: BTreeSet::from(["c6".to_owned()]),
+    });
+    let away = BTreeMap::from([("c4".to_owned(), scene.now), ("c7".to_owned(), scene.now)]);
+    scene.set.set_away(Arc::new(away));
+    scene.says("c1", V1, "AV");
+    scene.after(10);
+    scene.says("c2", V1, "A");
+    scene.after(10);
+    let mut refused = work(V1, "A");
+    refused.conditions.applied.as_mut().unwrap().status = crate::rollout::Truth::False;
+    refused.conditions.applied.as_mut().unwrap().transition = scene.now;
+    scene.set.set_work(key("c3"), refused);
+    scene.set.set_work(key("c4"), work(V1, ""));
+    scene.after(5);
+    assert_eq!(
+        stands(&scene),
+        [
+            "c3 not-applied Some(5)",
+            "c4 away Some(25)",
+            "c2 progressing Some(15)",
+            "c1 soaking Some(25)",
+            "c6 held None",
+            "c5 waiting None",
+            "c7 waiting None",
+        ]
+    );
+
+    scene.after(60);
+    scene.says("c2", V1, "APD");
+    assert_eq!(scene.actions(), ["create c5"], "the place of c1");
+    let now: Vec<String> = stands(&scene);
+    assert_eq!(now[0], "c2 failed Some(0)");
+    assert!(now.contains(&"c5 started None".to_owned()), "{now:?}");
+    assert_eq!(now[6], "c1 succeeded Some(85)");
+    scene.after(601);
+    assert_eq!(stands(&scene)[0], "c2 timed-out Some(601)");
+}
