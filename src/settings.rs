@@ -26,6 +26,8 @@ mod layers;
 mod lease;
 mod list;
 mod problem;
+#[cfg(test)]
+mod reference;
 mod running;
 mod sink;
 

@@ -154,7 +154,7 @@ async fn show(
         options.clusters
     );
     if let Some(address) = running.telemetry_address() {
-        println!("metrics, readiness, actors: http://{address}/metrics /readyz /debug/actors");
+        println!("the dashboard: http://{address}/ (beside it /metrics, /readyz, /debug/actors)");
     }
     println!("look for yourself:");
     println!(

@@ -184,6 +184,23 @@ pub(super) fn keys() -> impl Iterator<Item = &'static str> {
     KEYS.iter().map(|(key, _)| *key)
 }
 
+/// What a key outside of lists takes.
+#[cfg(test)]
+pub(super) fn expected(key: &str) -> Option<Expect> {
+    find(KEYS, key)
+}
+
+/// The keys of an entry of a list, and what they take.
+#[cfg(test)]
+pub(super) fn list_keys(list: &str) -> impl Iterator<Item = (&'static str, Expect)> {
+    let keys = if list == CLUSTERS {
+        CLUSTER_KEYS
+    } else {
+        SINK_KEYS
+    };
+    keys.iter().copied()
+}
+
 /// Everything wrong in a layer, by line.
 pub(super) fn layer(layer: &Layer) -> Vec<Problem> {
     let mut check = Check {

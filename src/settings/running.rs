@@ -178,7 +178,7 @@ const KEYS: &[Key] = keys![
 ];
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::{Cluster, ClusterAccess, Sources, check};
     use super::*;
 
@@ -259,6 +259,11 @@ mod tests {
         ("telemetry.log_format", "json", false),
         ("telemetry.log_level", "debug", true),
     ];
+
+    /// Every key, and whether it changes at once.
+    pub(in super::super) fn live_keys() -> impl Iterator<Item = (&'static str, bool)> {
+        CHANGED.iter().map(|(key, _, live)| (*key, *live))
+    }
 
     fn settings(set: &[(&str, &str)]) -> Settings {
         let with = |sources: Sources, (key, value): &(&str, &str)| sources.with_flag(*key, *value);

@@ -36,7 +36,11 @@ pub(crate) struct Browser {
     driver: Process,
     port: u16,
     session: String,
-    screenshots: PathBuf,
+}
+
+/// Where pictures are, which stay after the run: to be looked at.
+fn screenshots() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("screenshots")
 }
 
 impl Browser {
@@ -69,7 +73,6 @@ impl Browser {
             driver,
             port,
             session: session.to_owned(),
-            screenshots: dir.to_owned(),
         })
     }
 
@@ -129,13 +132,14 @@ impl Browser {
         Ok(texts.collect())
     }
 
-    /// Writes a picture of the page into the browser's folder, to be looked at, and gives its size.
+    /// Writes a picture of the page, and gives its size in bytes.
     pub(crate) async fn screenshot(&self, name: &str) -> Result<usize> {
         let path = format!("/session/{}/screenshot", self.session);
         let answer = request(self.port, "GET", &path, "").await?;
         let picture = answer.as_str().context("no picture")?;
         let picture = base64::engine::general_purpose::STANDARD.decode(picture)?;
-        std::fs::write(self.screenshots.join(format!("{name}.png")), &picture)?;
+        std::fs::create_dir_all(screenshots())?;
+        std::fs::write(screenshots().join(format!("{name}.png")), &picture)?;
         Ok(picture.len())
     }
 
