@@ -39,6 +39,7 @@ mod stories {
     pub(crate) mod dashboard;
     pub(crate) mod demo;
     pub(crate) mod deploy;
+    pub(crate) mod docs;
     pub(crate) mod events;
     pub(crate) mod hub_lease;
     pub(crate) mod kubectl;
@@ -61,6 +62,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::crds::stories(),
         stories::dashboard::stories(),
         stories::demo::stories(),
+        stories::docs::stories(),
         stories::deploy::stories(),
         stories::events::stories(),
         stories::hub_lease::stories(),

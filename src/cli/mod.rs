@@ -164,6 +164,58 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// Those between backticks, too, unless they show a choice.
+    #[test]
+    fn commands_in_the_documents_are_understood() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let documents = [
+            "",
+            "docs",
+            "deploy",
+            "deploy/charts/muster",
+            "deploy/mosquitto",
+        ]
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(root.join(folder)).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "md"));
+        let mut seen = 0;
+        for document in documents {
+            let text = std::fs::read_to_string(&document).unwrap();
+            let text = text.replace("\\\n", " ");
+            let typed = text
+                .lines()
+                .filter_map(|line| line.strip_prefix("    ").map(str::trim));
+            let quoted = text.split('`').skip(1).step_by(2);
+            let all = typed
+                .filter(|line| line.starts_with("muster "))
+                .chain(quoted.filter(|code| code.starts_with("muster ") && !code.contains('\n')));
+            for command in all {
+                let command = command.split("  #").next().unwrap();
+                let command = command.split(['<', '>']).next().unwrap().trim();
+                if command.contains(['[', '|', '…']) {
+                    continue;
+                }
+                // A number where there has to be one.
+                let words = command
+                    .split_whitespace()
+                    .map(|word| if word == "N" { "2" } else { word });
+                seen += 1;
+                if let Err(error) = Cli::try_parse_from(words)
+                    && !matches!(
+                        error.kind(),
+                        clap::error::ErrorKind::DisplayHelp
+                            | clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+                            | clap::error::ErrorKind::MissingRequiredArgument
+                    )
+                {
+                    panic!("{}: {command}: {error}", document.display());
+                }
+            }
+        }
+        assert!(seen > 15, "only {seen} commands were found");
+    }
+
     #[test]
     fn settings_on_the_command_line_are_pairs() {
         assert_eq!(

@@ -9,6 +9,7 @@ mod api_server;
 pub(crate) mod browser;
 mod cluster;
 mod definitions;
+pub(crate) mod docs;
 pub(crate) mod door;
 mod embedded;
 mod etcd;

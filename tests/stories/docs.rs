@@ -1,0 +1,391 @@
+//! Every command in the documents does what the documents say.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use kube::Client;
+use muster_apiserver::{SimulatorOptions, WorkloadSimulator};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::rollout::{Fleet, config_map, placement, set};
+use crate::support::docs::{Shell, root, section, sections};
+use crate::support::{
+    Backend, Rest, Servers, Story, World, eventually, install_definitions, unique_name,
+};
+
+pub(crate) fn stories() -> Vec<Story> {
+    once![
+        every_command_is_tried,
+        the_readme_can_be_followed,
+        operations_and_troubleshooting_can_be_followed,
+        a_deployment_can_be_followed,
+        coming_from_ocm_can_be_followed,
+    ]
+}
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Where the commands of a section are tried.
+enum Tried {
+    /// Typed in a story of this file.
+    Here,
+    /// In other tests.
+    By(&'static str),
+    /// Nowhere, for this reason.
+    Not(&'static str),
+}
+use Tried::{By, Here, Not};
+
+/// Every section that has commands.
+const SECTIONS: &[(&str, &str, Tried)] = &[
+    ("README.md", "See it", Here),
+    ("README.md", "Test it", By("this very run")),
+    ("README.md", "Run it", Here),
+    ("README.md", "Roll out, and back", Here),
+    ("README.md", "Settings", Here),
+    ("CONTRIBUTING.md", "Build and test", By("this very run")),
+    (
+        "docs/benchmarks.md",
+        "Benchmarks",
+        Not("minutes each; lints compile them"),
+    ),
+    ("docs/migration.md", "Before", Here),
+    ("docs/migration.md", "The agent of a cluster", Here),
+    ("docs/operations.md", "Commands", By("agent_flags")),
+    ("docs/operations.md", "Revisions", Here),
+    ("docs/operations.md", "Following a rollout", Here),
+    (
+        "docs/operations.md",
+        "Dashboard",
+        Not("needs a kubelet; that the service has the port is looked at here"),
+    ),
+    (
+        "docs/operations.md",
+        "OCM's driver file",
+        By("muster-broker, driver"),
+    ),
+    (
+        "docs/protocol.md",
+        "A source or agent of your own",
+        By("muster-cloudevents, clients"),
+    ),
+    ("docs/troubleshooting.md", "Troubleshooting", Here),
+    ("deploy/README.md", "Image", Not("docker is not here")),
+    ("deploy/README.md", "The hub", Here),
+    ("deploy/README.md", "Access for an agent", Here),
+    ("deploy/README.md", "The agent", Here),
+    ("deploy/README.md", "Rights", Here),
+    ("deploy/README.md", "systemd", Not("needs systemd")),
+    ("deploy/README.md", "CustomResourceDefinitions", Here),
+    (
+        "deploy/charts/muster/README.md",
+        "Chart muster",
+        Not("helm"),
+    ),
+    (
+        "deploy/mosquitto/README.md",
+        "mosquitto",
+        Not("asks for a password at a terminal"),
+    ),
+    ("tests/README.md", "Tests", By("this very run")),
+];
+
+/// Every document that may have some.
+fn documents() -> Result<Vec<String>> {
+    let mut all = Vec::new();
+    for folder in ["", "docs", "docs/adr", "tests", "benches", "deploy"] {
+        let mut folders = vec![root().join(folder)];
+        while let Some(at) = folders.pop() {
+            for entry in std::fs::read_dir(&at)? {
+                let path = entry?.path();
+                if path.is_dir() && folder == "deploy" {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|ending| ending == "md") {
+                    let path = path.strip_prefix(root())?;
+                    all.push(path.display().to_string());
+                }
+            }
+        }
+    }
+    all.sort();
+    Ok(all)
+}
+
+async fn every_command_is_tried(_: Arc<Servers>) -> Result<()> {
+    let mut found = Vec::new();
+    for document in documents()? {
+        for section in sections(&document)? {
+            if !section.lines().is_empty() {
+                found.push((document.clone(), section.heading));
+            }
+        }
+    }
+    ensure!(found.len() > 20, "the documents were not read: {found:?}");
+    let known = |(document, heading): &(String, String)| {
+        let mut all = SECTIONS.iter();
+        all.any(|(in_document, with, _)| in_document == document && with == heading)
+    };
+    let new: Vec<_> = found.iter().filter(|one| !known(one)).collect();
+    ensure!(new.is_empty(), "commands that no test tries: {new:?}");
+    for (document, heading, tried) in SECTIONS {
+        let there = found.iter().any(|(d, h)| d == document && h == heading);
+        ensure!(there, "{document} has no commands at {heading:?} any more");
+        if let By(reason) | Not(reason) = tried {
+            ensure!(!reason.is_empty());
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the set has been rolled out everywhere.
+async fn is_rolled_out(shell: &Shell, name: &str) -> Result<()> {
+    let status = format!("muster rollout status {name} --timeout 60s --kubeconfig hub.kubeconfig");
+    shell.run(&[status]).await?;
+    Ok(())
+}
+
+async fn the_readme_can_be_followed(servers: Arc<Servers>) -> Result<()> {
+    let dir = servers.new_dir(&unique_name("readme"))?;
+    let world = World::new(Backend::Embedded, servers);
+    let fleet = Fleet::on(&world, "").await?;
+    let settings = fleet.settings().display().to_string();
+    let shell = Shell::new(&dir, &world.kubectl()?, &dir.join("hub.kubeconfig"))?
+        .with("cargo run --release -- demo", "muster demo --once")
+        .with("--config FILE", &format!("--config {settings}"));
+    let readme = |heading| section("README.md", heading);
+    shell.run(&readme("See it")?.lines()).await?;
+    shell.run(&readme("Settings")?.lines()).await?;
+
+    let run = readme("Run it")?;
+    shell.run(&run.lines()).await?;
+    let smallest = run.texts("yaml");
+    ensure!(smallest.len() == 1, "{smallest:?}");
+    let mut everywhere = placement();
+    everywhere["metadata"]["name"] = "everywhere".into();
+    fleet.create(&everywhere).await?;
+    std::fs::write(dir.join("set.yaml"), smallest[0])?;
+    shell.run(&["kubectl apply -f set.yaml"]).await?;
+
+    let lines = readme("Roll out, and back")?.lines();
+    let [status, pause, history, undo] = &lines[..] else {
+        anyhow::bail!("other commands than this story knows: {lines:?}")
+    };
+    let line = async |line: &str| {
+        let line = format!("{line} --kubeconfig hub.kubeconfig");
+        shell.run(&[line]).await
+    };
+    // As the page says, it finds the hub as kubectl does.
+    shell.run(&[status]).await?;
+    line(pause).await?;
+    line(&pause.replace("pause", "resume")).await?;
+    let text = "/spec/manifestWorkTemplate/workload/manifests/0/data/text";
+    let patch = json!([{"op": "replace", "path": text, "value": "Good bye"}]).to_string();
+    let args = ["patch", "mwrs", "hello", "--type=json", "-p", &patch];
+    fleet.kubectl(&args).await?;
+    is_rolled_out(&shell, "hello").await?;
+    let known = line(history).await?;
+    ensure!(known.lines().count() == 3, "two revisions: {known}");
+    line(undo).await?;
+    is_rolled_out(&shell, "hello").await?;
+    let set = fleet
+        .kubectl(&["get", "mwrs", "hello", "-o", "yaml"])
+        .await?;
+    ensure!(set.contains("Hello from the hub"), "{set}");
+    fleet.muster.kill().await
+}
+
+async fn operations_and_troubleshooting_can_be_followed(servers: Arc<Servers>) -> Result<()> {
+    let dir = servers.new_dir(&unique_name("operations"))?;
+    let world = World::new(Backend::Embedded, servers);
+    let fleet = Fleet::on(&world, "").await?;
+    std::fs::copy(&fleet.hub, dir.join("hub.kubeconfig"))?;
+    fleet.create(&placement()).await?;
+    fleet.create(&set(&json!([config_map("app")]))).await?;
+    let shell = Shell::new(&dir, &world.kubectl()?, &dir.join("hub.kubeconfig"))?;
+    is_rolled_out(&shell, "web").await?;
+    for value in ["2", "3", "4"] {
+        let data = "/spec/manifestWorkTemplate/workload/manifests/0/data/a";
+        let patch = json!([{"op": "replace", "path": data, "value": value}]).to_string();
+        fleet
+            .kubectl(&["patch", "mwrs", "web", "--type=json", "-p", &patch])
+            .await?;
+        is_rolled_out(&shell, "web").await?;
+    }
+    let operations = |heading| section("docs/operations.md", heading);
+    shell
+        .run(&operations("Following a rollout")?.lines())
+        .await?;
+    let printed = shell.run(&operations("Revisions")?.lines()).await?;
+    ensure!(printed.contains("went back to revision 3"), "{printed}");
+
+    let works = fleet.get(&["manifestworks", "-n", "simulated"]).await?;
+    let work = works["items"][0]["metadata"]["name"]
+        .as_str()
+        .context("no work")?;
+    let shell = shell
+        .with("-n CLUSTER NAME", &format!("-n simulated {work}"))
+        .with("NAME", "web")
+        .with("CLUSTER", "simulated")
+        .with("http://127.0.0.1:9090", &fleet.muster.url(""));
+    let lines = section("docs/troubleshooting.md", "Troubleshooting")?.lines();
+    let printed = shell.run(&lines).await?;
+    ensure!(printed.contains("ReplicaSetAggregator"), "{printed}");
+    fleet.muster.kill().await
+}
+
+/// Makes Deployments ready, as the controllers of a whole cluster would.
+fn controllers(client: Client) -> impl Drop {
+    let stop = CancellationToken::new();
+    let options = SimulatorOptions {
+        pace: Duration::from_millis(50),
+        ..SimulatorOptions::default()
+    };
+    tokio::spawn(WorkloadSimulator::new(client, options).run(stop.clone()));
+    stop.drop_guard()
+}
+
+/// Puts into a Secret what the controller of tokens would.
+async fn issue_token(rest: &Rest, kubeconfig: &Value) -> Result<()> {
+    let accounts = "/api/v1/namespaces/edge-1/serviceaccounts/muster-agent/token";
+    let request =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let token = rest.post(accounts, &request).await?.created()?;
+    let token = token["status"]["token"].as_str().context("no token")?;
+    let ca = &kubeconfig["clusters"][0]["cluster"]["certificate-authority"];
+    let ca = std::fs::read_to_string(ca.as_str().context("no CA")?)?;
+    let path = "/api/v1/namespaces/edge-1/secrets/muster-agent";
+    let data = json!({"stringData": {"token": token, "ca.crt": ca}});
+    rest.merge_patch(path, &data).await?.ok()?;
+    Ok(())
+}
+
+async fn a_deployment_can_be_followed(servers: Arc<Servers>) -> Result<()> {
+    let server = servers.own_api_server().await?;
+    let cluster = server.cluster();
+    let _controllers = controllers(cluster.client());
+    let rest = cluster.rest();
+    let kubeconfig: Value = serde_json::from_slice(&std::fs::read(cluster.kubeconfig())?)?;
+    let address = &kubeconfig["clusters"][0]["cluster"]["server"];
+    let dir = servers.new_dir(&unique_name("deploy"))?;
+    let shell = Shell::new(&dir, &servers.kubectl()?, cluster.kubeconfig())?
+        .with(
+            "https://hub.example.org:6443",
+            address.as_str().context("no address")?,
+        )
+        .with("REGISTRY", "registry.example.org");
+    // The repository lies beside the overlays, as the pages have it.
+    let copy = format!(
+        "mkdir muster && cp -r {}/deploy muster/deploy",
+        root().display()
+    );
+    shell.run(&[copy]).await?;
+
+    let deploy = |heading| section("deploy/README.md", heading);
+    let hub = deploy("The hub")?;
+    let overlay = hub
+        .texts("yaml")
+        .first()
+        .copied()
+        .context("no overlay")?
+        .to_owned();
+    shell.save(&overlay)?;
+    shell.run(&hub.lines()).await?;
+    let hub_service = rest
+        .get("/api/v1/namespaces/muster-hub/services/muster-hub")
+        .await?
+        .ok()?;
+    ensure!(
+        hub_service["spec"]["ports"][0]["port"] == 9090,
+        "{hub_service}"
+    );
+
+    let crds = deploy("CustomResourceDefinitions")?.lines();
+    let own = crds.iter().filter(|line| line.starts_with("kubectl"));
+    let here = own.map(|line| line.replace("deploy/crds", "muster/deploy/crds"));
+    shell.run(&here.collect::<Vec<_>>()).await?;
+
+    install_definitions(cluster).await?;
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "edge-1"}});
+    rest.post("/api/v1/namespaces", &namespace)
+        .await?
+        .created()?;
+    let access = deploy("Access for an agent")?;
+    shell.save(access.texts("yaml").first().context("no overlay")?)?;
+    let lines = access.lines();
+    let (apply, make) = lines.split_first().context("no commands")?;
+    shell.run(&[apply]).await?;
+    issue_token(&rest, &kubeconfig).await?;
+    shell.run(make).await?;
+    let as_agent = "kubectl --kubeconfig hub.kubeconfig get manifestworks -n";
+    shell.run(&[format!("{as_agent} edge-1")]).await?;
+    let elsewhere = shell.run(&[format!("{as_agent} muster-hub")]).await;
+    ensure!(elsewhere.is_err(), "it reads the works of others");
+
+    let agent = deploy("The agent")?;
+    for text in agent.texts("yaml") {
+        shell.save(text)?;
+    }
+    shell.run(&agent.lines()).await?;
+    let may = shell.run(&deploy("Rights")?.lines()).await?;
+    ensure!(
+        may.contains("appliedmanifestworks.work.open-cluster-management.io"),
+        "{may}"
+    );
+    // What is labelled for works reaches the agent by a controller that does not run here.
+    let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/works-apps";
+    let role = rest.get(role).await?.ok()?;
+    ensure!(role["metadata"]["labels"]["muster.dev/aggregate-to-works"] == "true");
+    server.stop().await
+}
+
+/// What OCM's operator leaves on a cluster, as far as the page names it.
+async fn ocm(rest: &Rest) -> Result<()> {
+    for (namespace, name) in [
+        ("open-cluster-management", "klusterlet"),
+        ("open-cluster-management-agent", "klusterlet-work-agent"),
+    ] {
+        let space =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        rest.post("/api/v1/namespaces", &space).await?.created()?;
+        let labels = json!({"app": name});
+        let deployment = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+            "spec": {"replicas": 1, "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels},
+                    "spec": {"containers": [{"name": "a", "image": "ocm"}]}}}});
+        let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
+        rest.post(&path, &deployment).await?.created()?;
+    }
+    Ok(())
+}
+
+/// The takeover itself is told in `conformance::takeover`, and that two agents exclude each other in
+/// `agent_flags`; here it is that the commands around it are right.
+async fn coming_from_ocm_can_be_followed(servers: Arc<Servers>) -> Result<()> {
+    let server = servers.own_api_server().await?;
+    let cluster = server.cluster();
+    install_definitions(cluster).await?;
+    ocm(&cluster.rest()).await?;
+    let dir = servers.new_dir(&unique_name("migration"))?;
+    let shell =
+        Shell::new(&dir, &servers.kubectl()?, cluster.kubeconfig())?.with("CLUSTER", "edge-1");
+    for heading in ["Before", "The agent of a cluster"] {
+        let lines = section("docs/migration.md", heading)?.lines();
+        let ours = lines
+            .iter()
+            .filter(|line| !line.starts_with("muster agent"));
+        shell.run(&ours.collect::<Vec<_>>()).await?;
+    }
+    let work_agent =
+        "/apis/apps/v1/namespaces/open-cluster-management-agent/deployments/klusterlet-work-agent";
+    eventually(LIMIT, "OCM's agent to be told to end", || async {
+        let live = cluster.rest().get(work_agent).await?.ok()?;
+        ensure!(live["spec"]["replicas"] == 0, "{live}");
+        Ok(())
+    })
+    .await?;
+    server.stop().await
+}
