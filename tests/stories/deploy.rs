@@ -10,18 +10,22 @@ use serde_json::{Value, json};
 
 use crate::support::own_process::OwnProcess;
 use crate::support::works::condition;
-use crate::support::{Cluster, RealApiServer, Servers, Story, eventually, unique_name};
+use crate::support::{
+    Cluster, RealApiServer, Servers, Story, eventually, on_free_ports, unique_name,
+};
 
 pub(crate) fn stories() -> Vec<Story> {
     once![
         every_kustomization_is_taken,
         what_is_there_twice_is_the_same,
         the_rights_are_enough_and_each_is_needed,
+        over_mqtt_the_hub_writes_statuses,
     ]
 }
 
 const LIMIT: Duration = Duration::from_secs(60);
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1";
+const WORKS: &str = "/apis/work.open-cluster-management.io/v1/namespaces/edge-1/manifestworks";
 const SETS: &str =
     "/apis/work.open-cluster-management.io/v1alpha1/namespaces/default/manifestworkreplicasets";
 
@@ -99,13 +103,21 @@ async fn what_is_there_twice_is_the_same(_: Arc<Servers>) -> Result<()> {
     Ok(())
 }
 
-/// The way to a cluster as one of the accounts has it.
-fn as_account(cluster: &Cluster, dir: &Path, account: &str) -> Result<PathBuf> {
+/// The way to a cluster as one of the accounts has it, with a token of its own: an agent acts in the
+/// name of others, which who acts in another's name already cannot.
+async fn as_account(cluster: &Cluster, dir: &Path, account: &str) -> Result<String> {
+    let mut names = account.rsplit(':');
+    let (name, namespace) = (names.next(), names.next());
+    let (name, namespace) = name.zip(namespace).context("no service account")?;
+    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
+    let request =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let token = cluster.rest().post(&path, &request).await?.created()?;
     let mut config: Value = serde_json::from_slice(&std::fs::read(cluster.kubeconfig())?)?;
-    config["users"][0]["user"]["as"] = account.into();
+    config["users"][0]["user"] = json!({"token": token["status"]["token"]});
     let file = dir.join(account.replace(':', "-"));
     std::fs::write(&file, config.to_string())?;
-    Ok(file)
+    Ok(file.display().to_string())
 }
 
 const HUB: &str = "system:serviceaccount:muster-hub:muster-hub";
@@ -116,10 +128,16 @@ const AGENT_AT_HUB: &str = "system:serviceaccount:edge-1:muster-agent";
 fn used(asked: &[Value], account: &str) -> BTreeSet<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let by = asked.iter().filter(|one| {
-        one["impersonatedUser"]["username"] == account && one["objectRef"]["resource"].is_string()
+        one["user"]["username"] == account && one["objectRef"]["resource"].is_string()
     });
-    by.map(|one| (text(&one["verb"]), resource_of(&one["objectRef"])))
-        .collect()
+    by.map(|one| {
+        if one["impersonatedUser"].is_null() {
+            (text(&one["verb"]), resource_of(&one["objectRef"]))
+        } else {
+            ("impersonate".to_owned(), "serviceaccounts".to_owned())
+        }
+    })
+    .collect()
 }
 
 fn resource_of(object: &Value) -> String {
@@ -157,7 +175,7 @@ fn allowed(role: &Value) -> Vec<(String, String)> {
 }
 
 /// Rights that this story does not come to need, each with what would.
-const SELDOM: [(&str, &str, &str); 5] = [
+const SELDOM: [(&str, &str, &str); 7] = [
     (HUB, "get", "manifestworks.work.open-cluster-management.io"), // what a sweep finds changed
     (HUB, "get", "controllerrevisions.apps"),                      // created by another just then
     (HUB, "delete", "controllerrevisions.apps"),                   // more than the limit of them
@@ -171,6 +189,16 @@ const SELDOM: [(&str, &str, &str); 5] = [
         "get",
         "manifestworks.work.open-cluster-management.io",
     ), // a conflict
+    (
+        HUB,
+        "update",
+        "placements.cluster.open-cluster-management.io/finalizers",
+    ), // an admission plugin that does not run here
+    (
+        HUB,
+        "delete",
+        "placementdecisions.cluster.open-cluster-management.io",
+    ), // more than a hundred clusters that become fewer
 ];
 
 fn set(value: &str) -> Value {
@@ -197,50 +225,94 @@ struct Site {
     agent: OwnProcess,
 }
 
+/// What of `deploy/kustomize` a site has, and its processes.
+struct Plan<'a> {
+    hub: &'a [&'a str],
+    agent: &'a [&'a str],
+    /// TOML after what every site has.
+    hub_settings: &'a str,
+    agent_settings: &'a str,
+    /// Whether the agent reads its works from the hub's API.
+    over_api: bool,
+}
+
+/// The hub registers its clusters. One of them is there already, and gets a label.
+const CLUSTERS: &str = "[[clusters]]\nname = \"edge-1\"\nsimulated = true\n\
+                        [[clusters]]\nname = \"edge-2\"\nsimulated = true\nlabels = { a = \"b\" }\n";
+
+/// Makes a cluster as somebody else would have.
+async fn register(cluster: &Cluster, name: &str) -> Result<()> {
+    let crd = "deploy/crds/managedclusters.cluster.open-cluster-management.io.yaml";
+    let crd = Path::new(env!("CARGO_MANIFEST_DIR")).join(crd);
+    let crd = crd.display().to_string();
+    cluster.kubectl(&["apply", "-f", &crd]).await?.ok()?;
+    let managed = json!({"apiVersion": "cluster.open-cluster-management.io/v1",
+        "kind": "ManagedCluster", "metadata": {"name": name}, "spec": {"hubAcceptsClient": true}});
+    let path = "/apis/cluster.open-cluster-management.io/v1/managedclusters";
+    eventually(LIMIT, "clusters to be served", || async {
+        cluster.rest().post(path, &managed).await?.created()
+    })
+    .await?;
+    Ok(())
+}
+
 impl Site {
-    async fn new(servers: &Servers) -> Result<Self> {
+    async fn new(servers: &Servers, plan: Plan<'_>) -> Result<Self> {
         let server = servers.audited_api_server().await?;
         let cluster = server.cluster();
-        let rest = cluster.rest();
-        let namespace =
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "edge-1"}});
-        rest.post("/api/v1/namespaces", &namespace)
-            .await?
-            .created()?;
-        for (base, components, more) in [
-            ("hub", &["resolve-placements"][..], json!({})),
-            ("hub-agent-access", &[], json!({"namespace": "edge-1"})),
-            ("agent", &[], json!({})),
-        ] {
-            apply(cluster, &overlay(servers, base, components, &more)?).await?;
-        }
+        register(cluster, "edge-2").await?;
+        apply(cluster, &overlay(servers, "hub", plan.hub, &json!({}))?).await?;
+        apply(cluster, &overlay(servers, "agent", plan.agent, &json!({}))?).await?;
         // No controller fills aggregated roles here.
-        let works = json!({"rules": [{"apiGroups": [""], "resources": ["configmaps"],
-            "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"]}]});
+        let maps = json!({"rules": [
+            {"apiGroups": [""], "resources": ["configmaps"],
+                "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"]},
+            {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"],
+                "verbs": ["get", "create", "update", "patch", "delete"]}]});
         let role = format!("{ROLES}/clusterroles/muster-agent-works");
-        rest.merge_patch(&role, &works).await?.ok()?;
+        cluster.rest().merge_patch(&role, &maps).await?.ok()?;
 
         let dir = servers.new_dir(&unique_name("accounts"))?;
-        let file = |account| -> Result<String> {
-            let file = as_account(cluster, &dir, account)?;
+        let write = |name: &str, text: String| -> Result<String> {
+            let file = dir.join(name);
+            std::fs::write(&file, text)?;
             Ok(file.display().to_string())
         };
-        let settings = [
-            ("hub.api", "kubeconfig".to_owned()),
-            ("hub.kubeconfig", file(HUB)?),
-            ("hub.lease_namespace", "muster-hub".to_owned()),
-            ("hub.resolve_placements", "true".to_owned()),
-            ("transport.driver", "kube".to_owned()),
-        ];
-        let settings = settings.map(|(key, value)| ["--set".to_owned(), format!("{key}={value}")]);
-        let hub = OwnProcess::of_role("hub", settings.as_flattened())?;
+        let toml = format!(
+            "[hub]\napi = \"kubeconfig\"\nkubeconfig = \"{}\"\nlease_namespace = \"muster-hub\"\n\
+             resolve_placements = true\n{CLUSTERS}{}",
+            as_account(cluster, &dir, HUB).await?,
+            plan.hub_settings
+        );
+        let hub = format!("--config={}", write("hub.toml", toml)?);
+        let hub = OwnProcess::of_role("hub", &[hub])?;
         hub.says("took the lease").await?;
-        let flags = [
+
+        let own = as_account(cluster, &dir, AGENT).await?;
+        let mut flags = vec![
             "--spoke-cluster-name=edge-1".to_owned(),
-            format!("--hub-kubeconfig={}", file(AGENT_AT_HUB)?),
-            format!("--kubeconfig={}", file(AGENT)?),
+            format!("--spoke-kubeconfig={own}"),
             "--namespace=muster-agent".to_owned(),
+            format!(
+                "--config={}",
+                write("agent.toml", plan.agent_settings.to_owned())?
+            ),
         ];
+        if plan.over_api {
+            // Once the hub has registered the cluster.
+            eventually(LIMIT, "the namespace of the cluster", || async {
+                cluster.rest().get("/api/v1/namespaces/edge-1").await?.ok()
+            })
+            .await?;
+            let access = json!({"namespace": "edge-1"});
+            apply(
+                cluster,
+                &overlay(servers, "hub-agent-access", &[], &access)?,
+            )
+            .await?;
+            let at_hub = as_account(cluster, &dir, AGENT_AT_HUB).await?;
+            flags.push(format!("--hub-kubeconfig={at_hub}"));
+        }
         let agent = OwnProcess::agent(&[], &flags, |command| command)?;
         agent.says("took the lease").await?;
         Ok(Self { server, hub, agent })
@@ -264,14 +336,12 @@ impl Site {
     async fn roll_out(&self) -> Result<()> {
         let rest = self.server.cluster().rest();
         let clusters = "/apis/cluster.open-cluster-management.io";
-        let managed = json!({"apiVersion": "cluster.open-cluster-management.io/v1",
-            "kind": "ManagedCluster", "metadata": {"name": "edge-1"},
-            "spec": {"hubAcceptsClient": true}});
-        self.create(&format!("{clusters}/v1/managedclusters"), &managed)
-            .await?;
         let placements = format!("{clusters}/v1beta1/namespaces/default/placements");
         let placement = json!({"apiVersion": "cluster.open-cluster-management.io/v1beta1",
-            "kind": "Placement", "metadata": {"namespace": "default", "name": "all"}, "spec": {}});
+            "kind": "Placement", "metadata": {"namespace": "default", "name": "all"},
+            // All but edge-2, which has no agent.
+            "spec": {"predicates": [{"requiredClusterSelector": {"labelSelector": {
+                "matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}}}]}});
         self.create(&placements, &placement).await?;
         self.create(SETS, &set("1")).await?;
         let web = format!("{SETS}/web");
@@ -326,16 +396,120 @@ impl Site {
     }
 }
 
+impl Site {
+    /// A work that is applied in the name of an account, and gives a right that the account has.
+    async fn execute(&self) -> Result<()> {
+        let rest = self.server.cluster().rest();
+        let roles = format!("{ROLES}/namespaces/default/roles");
+        let subject = json!({"kind": "ServiceAccount", "namespace": "default", "name": "executor"});
+        for (path, object) in [
+            (
+                roles.clone(),
+                json!({"metadata": {"name": "executor"}, "rules": [
+                    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]},
+                    {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"],
+                        "verbs": ["get", "create", "update", "patch", "delete"]}]}),
+            ),
+            (
+                format!("{ROLES}/namespaces/default/rolebindings"),
+                json!({"metadata": {"name": "executor"}, "subjects": [subject], "roleRef": {
+                    "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "executor"}}),
+            ),
+        ] {
+            rest.post(&path, &object).await?.created()?;
+        }
+        let given = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"namespace": "default", "name": "given"},
+            "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]});
+        let work = json!({"apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
+            "metadata": {"name": "executed"},
+            "spec": {"workload": {"manifests": [given]}, "executor": {"subject": {
+                "type": "ServiceAccount",
+                "serviceAccount": {"namespace": "default", "name": "executor"}}}}});
+        rest.post(WORKS, &work).await?.created()?;
+        self.is_applied("executed").await?;
+        rest.delete(&format!("{WORKS}/executed")).await?.ok()?;
+        eventually(LIMIT, "the work to be gone", || async {
+            let code = rest.get(&format!("{WORKS}/executed")).await?.code;
+            ensure!(code == 404, "{code}\n{}", self.logs());
+            Ok(())
+        })
+        .await
+    }
+
+    async fn is_applied(&self, work: &str) -> Result<()> {
+        let path = format!("{WORKS}/{work}");
+        eventually(LIMIT, "the work to be applied", || async {
+            let live = self.server.cluster().rest().get(&path).await?.ok()?;
+            let applied = condition(&live["status"]["conditions"], "Applied").context("nothing")?;
+            ensure!(applied["status"] == "True", "{applied}\n{}", self.logs());
+            Ok(())
+        })
+        .await
+    }
+
+    /// Rules of both kinds.
+    async fn watch(&self) -> Result<()> {
+        let rules = json!({"destination": "file", "rules": [{"resources": ["configmaps"]}]});
+        let group = "/apis/rules.muster.dev/v1alpha1";
+        for (kind, path) in [
+            (
+                "WatchRule",
+                format!("{group}/namespaces/default/watchrules"),
+            ),
+            ("ClusterWatchRule", format!("{group}/clusterwatchrules")),
+        ] {
+            let mut rule = json!({"apiVersion": "rules.muster.dev/v1alpha1", "kind": kind,
+                "metadata": {"name": "maps"}, "spec": rules});
+            if kind == "ClusterWatchRule" {
+                rule["spec"]["rules"][0]["scope"] = "Namespaced".into();
+            }
+            self.create(&path, &rule).await?;
+        }
+        Ok(())
+    }
+
+    /// Nobody was refused anything.
+    fn nothing_is_refused(&self) -> Result<()> {
+        let asked = self.server.asked()?;
+        let refused = asked
+            .iter()
+            .filter(|one| one["responseStatus"]["code"] == 403)
+            .map(|one| {
+                let by = &one["user"]["username"];
+                format!("{by} {} {}", one["verb"], one["requestURI"])
+            });
+        let refused: Vec<String> = refused.collect();
+        ensure!(refused.is_empty(), "{refused:#?}");
+        Ok(())
+    }
+}
+
 /// Nothing is refused, and nothing is allowed that nobody asks for.
 async fn the_rights_are_enough_and_each_is_needed(servers: Arc<Servers>) -> Result<()> {
-    let site = Site::new(&servers).await?;
+    let events = servers.new_dir(&unique_name("events"))?.join("events.log");
+    let sink = format!(
+        "[[sinks]]\nname = \"file\"\nkind = \"log\"\npath = \"{}\"\n",
+        events.display()
+    );
+    let plan = Plan {
+        hub: &["resolve-placements"],
+        agent: &["watch-rules", "executors"],
+        hub_settings: "[transport]\ndriver = \"kube\"\n",
+        agent_settings: &sink,
+        over_api: true,
+    };
+    let site = Site::new(&servers, plan).await?;
+    site.watch().await?;
     site.roll_out().await?;
+    site.execute().await?;
     for (account, roles) in [
         (
             HUB,
             &[
                 "clusterroles/muster-hub",
                 "clusterroles/muster-hub-crds",
+                "clusterroles/muster-hub-placements",
                 "namespaces/muster-hub/roles/muster-hub",
             ][..],
         ),
@@ -344,6 +518,8 @@ async fn the_rights_are_enough_and_each_is_needed(servers: Arc<Servers>) -> Resu
             &[
                 "clusterroles/muster-agent",
                 "clusterroles/muster-agent-crds",
+                "clusterroles/muster-agent-watch-rules",
+                "clusterroles/muster-agent-executors",
                 "namespaces/muster-agent/roles/muster-agent",
             ],
         ),
@@ -351,15 +527,32 @@ async fn the_rights_are_enough_and_each_is_needed(servers: Arc<Servers>) -> Resu
     ] {
         site.needs(account, roles).await?;
     }
-    let asked = site.server.asked()?;
-    let refused = asked
-        .iter()
-        .filter(|one| one["responseStatus"]["code"] == 403)
-        .map(|one| {
-            let by = &one["impersonatedUser"]["username"];
-            format!("{by} {} {}", one["verb"], one["requestURI"])
-        });
-    let refused: Vec<String> = refused.collect();
-    ensure!(refused.is_empty(), "{refused:#?}");
+    site.nothing_is_refused()?;
+    site.server.stop().await
+}
+
+/// The same for works over MQTT, where the hub writes what agents report.
+async fn over_mqtt_the_hub_writes_statuses(servers: Arc<Servers>) -> Result<()> {
+    let port = on_free_ports(|[port]| async move { Ok(port) }).await?;
+    let hub = format!(
+        "[transport]\ndriver = \"mqtt\"\n[broker]\nlisten = \"127.0.0.1:{port}\"\nallow_anonymous = true\n"
+    );
+    let agent = format!("[transport]\ndriver = \"mqtt\"\n[mqtt]\nbroker = \"127.0.0.1:{port}\"\n");
+    let plan = Plan {
+        hub: &["resolve-placements", "hub-mqtt"],
+        agent: &[],
+        hub_settings: &hub,
+        agent_settings: &agent,
+        over_api: false,
+    };
+    let site = Site::new(&servers, plan).await?;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"namespace": "default", "name": "web"}});
+    let work = json!({"apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
+        "metadata": {"name": "web"}, "spec": {"workload": {"manifests": [map]}}});
+    site.create(WORKS, &work).await?;
+    site.is_applied("web").await?;
+    site.needs(HUB, &["clusterroles/muster-hub-mqtt"]).await?;
+    site.nothing_is_refused()?;
     site.server.stop().await
 }
