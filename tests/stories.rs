@@ -33,6 +33,7 @@ macro_rules! told {
 mod stories {
     pub(crate) mod agent_flags;
     pub(crate) mod api_semantics;
+    pub(crate) mod chart;
     pub(crate) mod commands;
     pub(crate) mod conformance;
     pub(crate) mod crds;
@@ -42,6 +43,7 @@ mod stories {
     pub(crate) mod docs;
     pub(crate) mod events;
     pub(crate) mod hub_lease;
+    pub(crate) mod image;
     pub(crate) mod kubectl;
     pub(crate) mod parts;
     pub(crate) mod reload;
@@ -57,6 +59,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let subjects = [
         stories::agent_flags::stories(),
         stories::api_semantics::stories(),
+        stories::chart::stories(),
         stories::commands::stories(),
         stories::conformance::stories(),
         stories::crds::stories(),
@@ -66,6 +69,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::deploy::stories(),
         stories::events::stories(),
         stories::hub_lease::stories(),
+        stories::image::stories(),
         stories::kubectl::stories(),
         stories::parts::stories(),
         stories::reload::stories(),

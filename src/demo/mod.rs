@@ -145,10 +145,8 @@ async fn show(
     let (Some(client), Some(kubeconfig)) = (running.hub_client(), running.hub_kubeconfig()) else {
         return fail(FAILED, &"the demo has no hub");
     };
-    let kubeconfig = match runtime::temporary_kubeconfig(&kubeconfig) {
-        Ok(file) => file,
-        Err(error) => return fail(FAILED, &format!("failed to write a kubeconfig: {error}")),
-    };
+    // In an image without a folder for temporary files there is nowhere to put it, and no kubectl.
+    let kubeconfig = runtime::temporary_kubeconfig(&kubeconfig);
     println!(
         "muster demo: a hub and {} simulated clusters, all in this process.",
         options.clusters
@@ -156,11 +154,13 @@ async fn show(
     if let Some(address) = running.telemetry_address() {
         println!("the dashboard: http://{address}/ (beside it /metrics, /readyz, /debug/actors)");
     }
-    println!("look for yourself:");
-    println!(
-        "  KUBECONFIG={} kubectl get mwrs,manifestworks -A -o wide\n",
-        kubeconfig.path().display()
-    );
+    match &kubeconfig {
+        Ok(file) => println!(
+            "look for yourself:\n  KUBECONFIG={} kubectl get mwrs,manifestworks -A -o wide\n",
+            file.path().display()
+        ),
+        Err(error) => println!("no kubeconfig for kubectl can be written here: {error}\n"),
+    }
     let missing = documents::missing_placements(&documents);
     for placement in &missing {
         let name = placement.metadata.name.as_deref().unwrap_or_default();

@@ -38,7 +38,12 @@ fn named_from(from: &Path, folder: &str) -> String {
 }
 
 /// A kustomization of a base with components, as users write one.
-fn overlay(servers: &Servers, base: &str, components: &[&str], more: &Value) -> Result<PathBuf> {
+pub(super) fn overlay(
+    servers: &Servers,
+    base: &str,
+    components: &[&str],
+    more: &Value,
+) -> Result<PathBuf> {
     let dir = servers.new_dir(&unique_name(base))?.canonicalize()?;
     let components: Vec<_> = components
         .iter()

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::rollout::{Fleet, config_map, placement, set};
 use crate::support::docs::{Shell, root, section, sections};
+use crate::support::parts::Part;
 use crate::support::{
     Backend, Rest, Servers, Story, World, eventually, install_definitions, unique_name,
 };
@@ -22,6 +23,7 @@ pub(crate) fn stories() -> Vec<Story> {
         operations_and_troubleshooting_can_be_followed,
         a_deployment_can_be_followed,
         coming_from_ocm_can_be_followed,
+        the_chart_can_be_installed,
     ]
 }
 
@@ -72,18 +74,14 @@ const SECTIONS: &[(&str, &str, Tried)] = &[
         By("muster-cloudevents, clients"),
     ),
     ("docs/troubleshooting.md", "Troubleshooting", Here),
-    ("deploy/README.md", "Image", Not("docker is not here")),
+    ("deploy/README.md", "Image", By("image, with buildah")),
     ("deploy/README.md", "The hub", Here),
     ("deploy/README.md", "Access for an agent", Here),
     ("deploy/README.md", "The agent", Here),
     ("deploy/README.md", "Rights", Here),
     ("deploy/README.md", "systemd", Not("needs systemd")),
     ("deploy/README.md", "CustomResourceDefinitions", Here),
-    (
-        "deploy/charts/muster/README.md",
-        "Chart muster",
-        Not("helm"),
-    ),
+    ("deploy/charts/muster/README.md", "Chart muster", Here),
     (
         "deploy/mosquitto/README.md",
         "mosquitto",
@@ -338,6 +336,32 @@ async fn a_deployment_can_be_followed(servers: Arc<Servers>) -> Result<()> {
     let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/works-apps";
     let role = rest.get(role).await?.ok()?;
     ensure!(role["metadata"]["labels"]["muster.dev/aggregate-to-works"] == "true");
+    server.stop().await
+}
+
+async fn the_chart_can_be_installed(servers: Arc<Servers>) -> Result<()> {
+    let helm = servers.part(Part::Helm)?;
+    let server = servers.own_api_server().await?;
+    let cluster = server.cluster();
+    let dir = servers.new_dir(&unique_name("chart"))?;
+    let chart = root().join("deploy/charts/muster").display().to_string();
+    let shell = Shell::new(&dir, &servers.kubectl()?, cluster.kubeconfig())?
+        .with("helm install", &format!("{} install", helm.display()))
+        .with("deploy/charts/muster", &chart)
+        .with("REGISTRY", "registry.example.org");
+    let lines = section("deploy/charts/muster/README.md", "Chart muster")?.lines();
+    let printed = shell.run(&lines).await?;
+    ensure!(
+        printed.matches("STATUS: deployed").count() == 2,
+        "{printed}"
+    );
+    for name in ["muster-hub", "muster-agent"] {
+        let path = format!("/apis/apps/v1/namespaces/{name}/deployments/{name}");
+        let live = cluster.rest().get(&path).await?.ok()?;
+        let image = &live["spec"]["template"]["spec"]["containers"][0]["image"];
+        let image = image.as_str().context("no image")?;
+        ensure!(image.starts_with("registry.example.org/muster:"), "{image}");
+    }
     server.stop().await
 }
 

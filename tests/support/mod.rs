@@ -19,7 +19,7 @@ mod mosquitto;
 pub(crate) mod muster;
 mod objects;
 pub(crate) mod own_process;
-mod parts;
+pub(crate) mod parts;
 mod ports;
 mod process;
 mod rest;

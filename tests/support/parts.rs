@@ -10,8 +10,12 @@ use anyhow::{Context, Result};
 /// A real program that stories run against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
+    Buildah,
     Chromedriver,
     Etcd,
+    Helm,
+    /// A folder: what is to lie in the image.
+    ImageRoot,
     KubeApiServer,
     Kubectl,
     Mosquitto,
@@ -25,7 +29,10 @@ impl Part {
     const fn variable(self) -> &'static str {
         match self {
             Self::Chromedriver => "MUSTER_CHROMEDRIVER",
+            Self::Buildah => "MUSTER_BUILDAH",
             Self::Etcd => "MUSTER_ETCD",
+            Self::Helm => "MUSTER_HELM",
+            Self::ImageRoot => "MUSTER_IMAGE_ROOT",
             Self::KubeApiServer => "MUSTER_KUBE_APISERVER",
             Self::Kubectl => "MUSTER_KUBECTL",
             Self::Mosquitto => "MUSTER_MOSQUITTO",

@@ -187,7 +187,12 @@ impl Servers {
 
     /// The kubectl of this run.
     pub(crate) fn kubectl(&self) -> Result<PathBuf> {
-        Ok(self.parts.path(Part::Kubectl)?.to_owned())
+        self.part(Part::Kubectl)
+    }
+
+    /// A program of this run.
+    pub(crate) fn part(&self, part: Part) -> Result<PathBuf> {
+        Ok(self.parts.path(part)?.to_owned())
     }
 
     /// A mosquitto for one story alone.

@@ -1,0 +1,180 @@
+//! The image, built and run as its user runs it.
+
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tokio::process::{Child, Command};
+
+use crate::support::muster::get;
+use crate::support::own_process::CannotHere;
+use crate::support::parts::Part;
+use crate::support::{Servers, Story, eventually, on_free_ports, unique_name};
+
+pub(crate) fn stories() -> Vec<Story> {
+    once![the_image_has_one_program_that_runs_without_rights]
+}
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The user of the image.
+const USER: &str = "65532";
+
+/// buildah with a storage of its own, without what needs a kernel or a user set up for it.
+struct Buildah {
+    program: PathBuf,
+    dir: PathBuf,
+}
+
+impl Buildah {
+    fn command(&self, args: &[&str]) -> Command {
+        let flag = |name: &str, folder: &str| -> [OsString; 2] {
+            [name.into(), self.dir.join(folder).into_os_string()]
+        };
+        let mut command = Command::new(&self.program);
+        command
+            .args(["--storage-driver", "vfs"])
+            .args(flag("--root", "storage"))
+            .args(flag("--runroot", "run"))
+            .args(args)
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        command
+    }
+
+    async fn run(&self, args: &[&str]) -> Result<String> {
+        let output = self.command(args).output().await?;
+        ensure!(
+            output.status.success(),
+            "buildah {args:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    }
+}
+
+/// Files below a folder, by their paths from it.
+fn files(root: &Path) -> Result<Vec<String>> {
+    let (mut all, mut folders) = (Vec::new(), vec![root.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                all.push(path.strip_prefix(root)?.display().to_string());
+            }
+        }
+    }
+    all.sort();
+    Ok(all)
+}
+
+/// The user that the processes with this text on their command line run as.
+async fn users_of(text: &str) -> Result<Vec<String>> {
+    let mut users = Vec::new();
+    let mut all = tokio::fs::read_dir("/proc").await?;
+    while let Some(entry) = all.next_entry().await? {
+        let command = tokio::fs::read_to_string(entry.path().join("cmdline")).await;
+        if command.is_ok_and(|command| command.starts_with("/muster\0") && command.contains(text)) {
+            let status = tokio::fs::read_to_string(entry.path().join("status")).await?;
+            let line = status.lines().find(|line| line.starts_with("Uid:"));
+            let user = line.and_then(|line| line.split_whitespace().nth(1));
+            users.push(user.context("no user")?.to_owned());
+        }
+    }
+    Ok(users)
+}
+
+async fn the_image_has_one_program_that_runs_without_rights(servers: Arc<Servers>) -> Result<()> {
+    let program = servers.part(Part::Buildah)?;
+    let root = servers.part(Part::ImageRoot)?;
+    if std::fs::metadata("/proc/self")?.uid() != 0 {
+        return Err(CannotHere("building an image needs root here").into());
+    }
+    let dir = servers.new_dir(&unique_name("image"))?;
+    let context = dir.join("context");
+    std::fs::create_dir(&context)?;
+    let buildah = Buildah {
+        program,
+        dir: dir.clone(),
+    };
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/Dockerfile");
+    let (file, stage) = (
+        file.display().to_string(),
+        format!("build={}", root.display()),
+    );
+    let at = context.display().to_string();
+    let build = [
+        "bud",
+        "--isolation",
+        "chroot",
+        "-f",
+        &file,
+        "--target",
+        "image",
+        "--build-context",
+        &stage,
+        "-t",
+        "muster",
+        &at,
+    ];
+    buildah.run(&build).await?;
+
+    let described = buildah
+        .run(&["inspect", "--type", "image", "muster"])
+        .await?;
+    let config: Value = serde_json::from_str(&described)?;
+    let config = &config["OCIv1"]["config"];
+    ensure!(config["User"] == format!("{USER}:{USER}"), "{config}");
+    ensure!(config["Entrypoint"][0] == "/muster", "{config}");
+
+    let container = buildah.run(&["from", "muster"]).await?;
+    let mounted = PathBuf::from(buildah.run(&["mount", &container]).await?);
+    let there = files(&mounted)?;
+    ensure!(
+        there == ["etc/ssl/certs/ca-certificates.crt", "muster"],
+        "{there:?}"
+    );
+    buildah.run(&["umount", &container]).await?;
+
+    let inside = ["run", "--isolation", "chroot", &container, "--", "/muster"];
+    let demo = [&inside[..], &["demo", "--once"]].concat();
+    let shown = buildah.run(&demo).await?;
+    for text in ["Ready", "no kubeconfig for kubectl can be written here"] {
+        ensure!(shown.contains(text), "{shown}");
+    }
+
+    let running = |[port]: [u16; 1]| {
+        let (buildah, inside) = (&buildah, &inside);
+        async move {
+            let listen = format!("telemetry.listen=127.0.0.1:{port}");
+            let run = [
+                &inside[..],
+                &["run", "--set", "hub.listen=127.0.0.1:0", "--set", &listen],
+            ];
+            let mut child: Child = buildah
+                .command(&run.concat())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()?;
+            eventually(LIMIT, "the container to be ready", || async {
+                let (code, body) = get(port, "/readyz").await?;
+                ensure!(code == 200, "{body}");
+                Ok(())
+            })
+            .await?;
+            let users = users_of(&listen).await?;
+            child.kill().await?;
+            Ok(users)
+        }
+    };
+    let users = on_free_ports(running).await?;
+    ensure!(users == [USER], "it runs as {users:?}");
+    Ok(())
+}
