@@ -25,9 +25,10 @@ use std::time::Duration;
 
 use actix::{
     Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, MessageResult,
-    Recipient, SpawnHandle, Supervised, fut::wrap_future,
+    Recipient, ResponseActFuture, SpawnHandle, Supervised, fut::wrap_future,
 };
 use serde::Serialize;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -56,6 +57,9 @@ pub(super) const PENDING: BackoffPolicy = BackoffPolicy {
 
 /// For what an executor may not do. Permissions that come sooner are seen by their watch.
 const DENIED: Duration = Duration::from_secs(muster_core::executor::RETRY_SECONDS);
+
+/// How long a work that stops waits for the hub to take its last report.
+const LAST_REPORT: Duration = Duration::from_secs(2);
 
 /// The work has a new state. Older states than the one known are ignored.
 #[derive(Debug, Message)]
@@ -110,6 +114,11 @@ pub struct ManifestWork {
     /// Whether the works of an executor are told apart already.
     has_executor: bool,
     running: bool,
+    /// What runs is a report, which needs the hub only.
+    reporting: bool,
+    /// Nothing begins any more but a last report; this is dropped when there is none to wait for.
+    last_word: Option<oneshot::Sender<()>>,
+    stopping: bool,
     /// Something was asked for during the pass.
     again: bool,
     retry: Option<SpawnHandle>,
@@ -141,6 +150,9 @@ impl ManifestWork {
             record: RecordSeen(None),
             has_executor: false,
             running: false,
+            reporting: false,
+            last_word: None,
+            stopping: false,
             again: false,
             retry: None,
             poll: None,
@@ -211,6 +223,9 @@ impl ManifestWork {
     }
 
     fn run(&mut self, ctx: &mut Context<Self>) {
+        if self.stopping {
+            return;
+        }
         if self.running {
             self.again = true;
             return;
@@ -413,13 +428,31 @@ impl Handler<Snapshot> for ManifestWork {
     }
 }
 
-/// Ends at once: a pass under way is cancelled, as any pass may be by a crash, and the next agent
-/// picks up from what is on the cluster.
+/// A pass under way is cancelled, as any pass may be by a crash, and the next agent picks up from what
+/// is on the cluster. What watches have shown is reported first, if the hub takes it soon: there may be
+/// no next agent for a long time.
 impl Handler<Stop> for ManifestWork {
-    type Result = ();
+    type Result = ResponseActFuture<Self, ()>;
 
-    fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
-        ctx.stop();
+    fn handle(&mut self, _: Stop, ctx: &mut Self::Context) -> Self::Result {
+        self.stopping = true;
+        let timers = [
+            self.retry.take(),
+            self.poll.take(),
+            self.report.take(),
+            self.repair.take(),
+        ];
+        for timer in timers.into_iter().flatten() {
+            ctx.cancel_future(timer);
+        }
+        let (last_word, said) = oneshot::channel();
+        self.last_word = Some(last_word);
+        self.report_the_last(ctx);
+        let said = async move {
+            // Dropped unsent when there is nothing left to say.
+            let _ = tokio::time::timeout(LAST_REPORT, said).await;
+        };
+        Box::pin(wrap_future::<_, Self>(said).map(|(), _, ctx| ctx.stop()))
     }
 }
 

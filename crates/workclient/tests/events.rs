@@ -309,6 +309,35 @@ async fn a_work_lives_and_ends_over_a_bus() {
     until(&here, "gone here", BTreeMap::is_empty).await;
 }
 
+/// What an agent writes just before its end arrives.
+#[tokio::test(start_paused = true)]
+async fn the_last_statuses_are_told_before_the_end() {
+    let (bus, api) = (Loopback::new(), hub_api().await);
+    let _hub = Hub::start(&bus, api.client()).await;
+    let there = on_hub(&api, "edge-a");
+    let edge = Edge::start(&bus, "edge-a", None).await;
+    let names: Vec<String> = (0..50).map(|index| format!("w{index}")).collect();
+    for name in &names {
+        create(&there, name, "first").await;
+    }
+    until(&there, "applied", |works| works.values().all(is_done)).await;
+    edge.hand.abort();
+    let here = edge.api("edge-a");
+    for name in &names {
+        let mut status = done(&here.get(name).await.unwrap());
+        status["conditions"][0]["reason"] = "Last".into();
+        let patch = Patch::Merge(json!({ "status": status }));
+        let params = PatchParams::default();
+        here.patch_status(name, &params, &patch).await.unwrap();
+    }
+    edge.stop().await;
+    let is_last = |work: &ManifestWork| {
+        let conditions = work.status.iter().flat_map(|status| &status.conditions);
+        conditions.last().is_some_and(|last| last.reason == "Last")
+    };
+    until(&there, "told", |works| works.values().all(is_last)).await;
+}
+
 /// C109, and what has changed meanwhile; with and without what the agent had.
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_was_away_catches_up() {

@@ -33,7 +33,7 @@ pub(super) const DRIFT: BackoffPolicy = BackoffPolicy {
 impl ManifestWork {
     /// Sees to what watches have shown, unless that is on its way.
     pub(super) fn look_at_inbox(&mut self, ctx: &mut Context<Self>) {
-        if self.running || self.report.is_some() || self.inbox.is_empty() {
+        if self.stopping || self.running || self.report.is_some() || self.inbox.is_empty() {
             return;
         }
         let pause = self.pace.pause(self.env.settings().coalesce);
@@ -84,6 +84,7 @@ impl ManifestWork {
         ctx: &mut Context<Self>,
     ) {
         self.running = true;
+        self.reporting = true;
         let env = Arc::clone(&self.env);
         let work = self.work.clone();
         let before = Arc::clone(&work.resource_version);
@@ -106,6 +107,7 @@ impl ManifestWork {
         ctx: &mut Context<Self>,
     ) {
         self.running = false;
+        self.reporting = false;
         match outcome {
             // What could not be reported, a pass finds for itself.
             Ok(outcome) if outcome.result == ReconcileResult::Ok => {
@@ -131,12 +133,23 @@ impl ManifestWork {
                 self.run_after(delay, ctx);
             }
         }
-        if std::mem::take(&mut self.again) || self.record_has_moved() {
+        if self.stopping {
+            self.report_the_last(ctx);
+        } else if std::mem::take(&mut self.again) || self.record_has_moved() {
             self.run(ctx);
         } else if drifted {
             self.repair(ctx);
         }
         self.look_at_inbox(ctx);
+    }
+
+    /// Reports what is left to report, for one that stops. While a pass runs, it knows what that would
+    /// take.
+    pub(super) fn report_the_last(&mut self, ctx: &mut Context<Self>) {
+        self.empty_inbox(ctx);
+        if !self.reporting {
+            self.last_word = None;
+        }
     }
 
     /// Has a look at objects that may not be as they should.

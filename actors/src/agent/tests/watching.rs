@@ -4,6 +4,7 @@ use muster_api::constants::{STATUS_FEEDBACK_SYNCED, WORK_AVAILABLE};
 use muster_core::watch_plan::WatchLimits;
 use serde_json::{Value, json};
 
+use super::tap::Fault;
 use super::*;
 
 const NO_POLL: Duration = Duration::from_secs(3_600);
@@ -129,6 +130,49 @@ async fn what_nobody_reports_writes_nothing_and_a_restless_value_writes_little()
         "{writes} in {took:?}"
     );
     world.end().await;
+}
+
+/// What a watch has shown is reported before the agent ends, though its turn had not come.
+#[actix::test]
+async fn the_last_value_is_told_before_the_end() {
+    let world = world(|_| {}).await;
+    let object = config_map("chatty", json!({"phase": "a"}));
+    let mut config = watch("", "configmaps", "chatty", data("phase"));
+    config["updateStrategy"] = json!({"type": "ReadOnly"});
+    let _: Value = world.spoke.create(cm("chatty"), &object).await.unwrap();
+    world.create_work("w", spec([object], [config])).await;
+    at_rest(&world, "w").await;
+    // So many that the next report has to wait for half a second.
+    for flip in 0..40 {
+        let change = json!({"data": {"phase": format!("p{flip}")}});
+        world.merge(cm("chatty"), change).await;
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    let hub = world.works();
+    let before = values(&hub.get("w").await.unwrap(), 0)[0].1.clone();
+    assert_ne!(before, json!("p39"), "it is told already");
+    let begin = tokio::time::Instant::now();
+    world.end().await;
+    assert!(begin.elapsed() < Duration::from_millis(400));
+    let after = hub.get("w").await.unwrap();
+    assert_eq!(values(&after, 0), [("phase", json!("p39"))]);
+}
+
+/// A hub that takes nothing holds up the end for a moment only.
+#[actix::test]
+async fn the_end_does_not_wait_long_for_a_silent_hub() {
+    let world = world(|_| {}).await;
+    world.create_work("w", deployed("web")).await;
+    at_rest(&world, "w").await;
+    world
+        .hub_tap
+        .fail(|method, _| (method == "PATCH").then_some(Fault::Silent));
+    world.set_status(deploy("web"), replicas(2)).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let begin = tokio::time::Instant::now();
+    world.end().await;
+    let took = begin.elapsed();
+    assert!((1..4).contains(&took.as_secs()), "{took:?}");
 }
 
 /// C045: a deletion shows before it is repaired.

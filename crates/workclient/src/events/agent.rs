@@ -4,16 +4,18 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use muster_api::work::{ManifestWork, RawManifestWork};
 use muster_apiserver::{ApiServer, Storage};
 use muster_cloudevents::bus::Bus;
-use muster_cloudevents::client::{AgentClient, ClientOptions};
+use muster_cloudevents::client::{AgentClient, ClientOptions, ConnectionState};
 use muster_cloudevents::work::{Form, WorkCodec};
 use muster_cloudevents::{Agent, Dialect};
 use tokio::sync::watch;
@@ -44,6 +46,9 @@ pub struct AgentEvents {
 /// dropped.
 pub struct AgentWorks {
     server: ApiServer,
+    api: Api<RawManifestWork>,
+    works: Arc<LocalWorks>,
+    agent: Works,
     link: EventLink,
     heard: watch::Receiver<Option<Timestamp>>,
     watch: AbortHandle,
@@ -81,12 +86,17 @@ impl AgentWorks {
         let works = Arc::new(LocalWorks::new(mirror, &events.cluster, codec));
         let client = AgentClient::new(agent, Arc::clone(&works), events.options);
         let api = Api::namespaced(server.uncounted_client(), &events.cluster);
-        let watch = tokio::spawn(follow(api, works, client.clone())).abort_handle();
+        let following = follow(api.clone(), Arc::clone(&works), client.clone());
+        let watch = tokio::spawn(following).abort_handle();
         let subscription = client.subscribe(bus);
         let heard = client.heard();
-        let link = EventLink::new(client.state(), move || client.waiting(), subscription);
+        let waiting = client.clone();
+        let link = EventLink::new(client.state(), move || waiting.waiting(), subscription);
         Ok(Self {
             server,
+            api,
+            works,
+            agent: client,
             link,
             heard,
             watch,
@@ -111,11 +121,34 @@ impl AgentWorks {
         }
     }
 
-    /// Ends the API and waits until all writes are on disk.
+    /// Tells what has not been told, for at most two seconds; then ends the API and waits until all
+    /// writes are on disk. For an agent that has stopped.
     pub async fn close(&self) {
+        if tokio::time::timeout(LAST_WORDS, self.tell_the_last())
+            .await
+            .is_err()
+        {
+            debug!(waiting = self.agent.waiting(), "ends without telling all");
+        }
         self.server.clone().shutdown().await;
     }
+
+    /// Statuses that the agent wrote just before it stopped may not have come by the watch yet.
+    async fn tell_the_last(&self) {
+        if let Ok(works) = self.api.list(&ListParams::default()).await {
+            let told = works.iter().filter_map(|work| self.works.seen(work));
+            told.for_each(|uid| self.agent.changed(&uid));
+        }
+        let mut looks = tokio::time::interval(Duration::from_millis(5));
+        let is_connected = || *self.agent.state().borrow() == ConnectionState::Subscribed;
+        while self.agent.waiting() > 0 && is_connected() {
+            looks.tick().await;
+        }
+    }
 }
+
+/// How long an agent that ends goes on telling.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 type Works = AgentClient<WorkCodec, LocalWorks>;
 
