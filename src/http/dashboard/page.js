@@ -147,6 +147,9 @@ function tiles(seen) {
     const small = failing ? `${count(failing, "sink")} failing` : `to ${count(sinks.length, "sink")}`;
     all.push(tile("Events waiting", number(sum(sinks, (sink) => sink.waiting)), small, failing ? "bad" : ""));
   }
+  for (const source of actors("WorkSource")) {
+    all.push(tile("Works for the broker", number(source.waiting), `waiting; ${source.link}`, source.waiting ? "away" : ""));
+  }
   const dead = state.streams.filter((stream) => stream.state !== "alive").length;
   all.push(tile("Dead streams", number(dead), `of ${number(state.streams.length)}`, dead ? "bad" : ""));
   if (state.panics) all.push(tile("Panics", number(state.panics), "please report them", "bad"));
