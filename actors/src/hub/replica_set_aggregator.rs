@@ -33,7 +33,6 @@ use muster_api::replicaset::{CascadeDeletionPolicy, ManifestWorkReplicaSetStatus
 use muster_core::replicaset::{
     Pause, PlacementRef, ReplicaSet, Stand, Standing, Template, WorkAction, WorkKey, owner_label,
 };
-use muster_core::rollout::Strategy;
 use serde::Serialize;
 use serde_json::json;
 use tracing::{debug, error, info, warn};
@@ -253,20 +252,11 @@ impl ReplicaSetAggregator {
             self.status = view.status.clone();
         }
         if !unchanged {
-            let mut placements: Vec<PlacementRef> = Vec::new();
-            for reference in &view.spec.placement_refs {
-                if placements.iter().all(|known| known.name != reference.name) {
-                    placements.push(PlacementRef {
-                        name: reference.name.clone(),
-                        strategy: Strategy::read(&reference.rollout_strategy),
-                    });
-                }
-            }
             self.set.set_template(Template {
                 generation,
                 spec_hash: spec_hash(Some(&view.spec.manifest_work_template)),
                 labels: view.metadata.labels.clone().unwrap_or_default(),
-                placements,
+                placements: PlacementRef::read_all(&view.spec.placement_refs),
             });
             // A new input deserves a new try at once.
             self.failing.clear();

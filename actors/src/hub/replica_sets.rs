@@ -464,14 +464,7 @@ impl ReplicaSets {
             self.decision_gone(&id);
             self.known_decisions.seen(&id);
         }
-        let clusters = decision.status.iter().flat_map(|status| &status.decisions);
-        let label = |name: &str| labels.and_then(|labels| labels.get(name)).cloned();
-        let decision = Decision {
-            name: id.name.clone(),
-            group_index: label(names::DECISION_GROUP_INDEX_LABEL),
-            group_name: label(names::DECISION_GROUP_NAME_LABEL).unwrap_or_default(),
-            clusters: clusters.map(|d| d.cluster_name.clone()).collect(),
-        };
+        let decision = Decision::read(decision);
         let state = self.placements.entry(placement.clone()).or_default();
         let before = state.decisions.insert(id.name.clone(), decision);
         let same = before.as_ref() == state.decisions.get(&id.name);

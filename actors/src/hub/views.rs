@@ -12,11 +12,11 @@ use muster_api::replicaset::{
     CascadeDeletionPolicy, LocalPlacementReference, ManifestWorkReplicaSet,
     ManifestWorkReplicaSetStatus,
 };
-use muster_api::work::{FieldValue, ManifestWork, ManifestWorkSpec, ManifestWorkStatus};
-use muster_core::apply;
+use muster_api::work::{FieldValue, ManifestWork, ManifestWorkStatus};
+pub(super) use muster_core::apply::raw_spec_hash as spec_hash;
 pub(super) use muster_core::replicaset::is_paused;
 use muster_core::replicaset::{Report, ResourceKey, Value, WorkFacts, WorkKey};
-use muster_core::rollout::{ConditionFacts, Truth, WorkConditions};
+use muster_core::rollout::WorkConditions;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -168,13 +168,6 @@ pub(super) struct OwnedWork {
     pub(super) facts: WorkFacts,
 }
 
-/// Hash of a spec as JSON text; an absent or malformed spec equals no template.
-pub(super) fn spec_hash(spec: Option<&RawValue>) -> [u8; 32] {
-    spec.and_then(|raw| serde_json::from_str::<ManifestWorkSpec>(raw.get()).ok())
-        .and_then(|spec| apply::spec_hash(&spec).ok())
-        .unwrap_or_default()
-}
-
 /// Reduces works to facts. Remembers the spec hash of each work by generation, so that a status
 /// event costs no look into the spec, and shares equal label maps.
 #[derive(Debug, Default)]
@@ -233,7 +226,7 @@ impl WorkReducer {
             waits_for: deleting
                 .then(|| waits_for(&work.status.conditions))
                 .flatten(),
-            conditions: conditions(&work.status.conditions),
+            conditions: WorkConditions::read(&work.status.conditions),
             report: report(work.status),
         };
         Ok(OwnedWork { owner, key, facts })
@@ -242,22 +235,6 @@ impl WorkReducer {
     /// Forgets a work that is gone.
     pub(super) fn forget(&mut self, key: &WorkKey) {
         self.hashes.remove(key);
-    }
-}
-
-fn conditions(all: &[Condition]) -> WorkConditions {
-    let find = |type_: &str| {
-        muster_api::conditions::find(all, type_).map(|condition| ConditionFacts {
-            status: Truth::parse(&condition.status),
-            observed_generation: condition.observed_generation,
-            transition: condition.last_transition_time.0,
-        })
-    };
-    WorkConditions {
-        applied: find(names::WORK_APPLIED),
-        available: find(names::WORK_AVAILABLE),
-        progressing: find(names::WORK_PROGRESSING),
-        degraded: find(names::WORK_DEGRADED),
     }
 }
 
@@ -308,8 +285,10 @@ fn report(status: ManifestWorkStatus) -> Report {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use muster_core::rollout::Truth;
     use serde_json::json;
+
+    use super::*;
 
     fn work(generation: i64, spec: &serde_json::Value) -> WorkView {
         let labels = json!({

@@ -41,4 +41,5 @@ pub use server::{ApiServer, ApiServerBuilder, BuildError, Storage};
 pub use simulator::{Failure, FailureRule, SimulatorOptions, WorkloadSimulator};
 pub use stats::Stats;
 pub use store::durable::OpenError;
+pub use table::age;
 pub use tls::IdentityError;

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 /// The time since `then`: `5s`, `2m30s`, `4h`, `3d`, `2y10d`.
-pub(crate) fn age(then: Timestamp, now: Timestamp) -> String {
+pub fn age(then: Timestamp, now: Timestamp) -> String {
     human(now.as_second() - then.as_second())
 }
 

@@ -14,7 +14,7 @@ use crate::builtin_schema;
 use crate::store::Stored;
 use crate::verbs::call::Call;
 
-pub(crate) use duration::age;
+pub use duration::age;
 
 /// One column beside the name.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use muster_api::work::ManifestWorkSpec;
 use serde::Serialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 /// A hash that two values share exactly if they are equal; the order of keys means nothing.
@@ -31,6 +32,13 @@ pub fn spec_hash(spec: &ManifestWorkSpec) -> serde_json::Result<[u8; 32]> {
         strip_creation_timestamps(manifest);
     }
     Ok(value_hash(&spec))
+}
+
+/// [`spec_hash`] of a spec as JSON text; an absent or malformed spec equals no template.
+pub fn raw_spec_hash(spec: Option<&RawValue>) -> [u8; 32] {
+    spec.and_then(|raw| serde_json::from_str::<ManifestWorkSpec>(raw.get()).ok())
+        .and_then(|spec| spec_hash(&spec).ok())
+        .unwrap_or_default()
 }
 
 /// [`spec_hash`] of a spec that is not decoded yet.

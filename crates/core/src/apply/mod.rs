@@ -24,7 +24,7 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-pub use hash::{canonical_spec_hash, spec_hash, strip_creation_timestamps};
+pub use hash::{canonical_spec_hash, raw_spec_hash, spec_hash, strip_creation_timestamps};
 pub(crate) use hash::{strip_empty, value_hash};
 pub use order::{apply_order, kind_rank};
 

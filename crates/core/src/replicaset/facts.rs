@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use muster_api::constants as names;
+use muster_api::placement::PlacementDecision;
+use muster_api::replicaset::LocalPlacementReference;
 
 use super::report::Report;
 use crate::rollout::{Group, Groups, Strategy, StrategyError, WorkConditions};
@@ -65,6 +67,21 @@ pub struct Decision {
     pub group_name: String,
     /// Selected clusters.
     pub clusters: Vec<String>,
+}
+
+impl Decision {
+    /// Reads the object.
+    pub fn read(object: &PlacementDecision) -> Self {
+        let labels = object.metadata.labels.as_ref();
+        let label = |name: &str| labels.and_then(|labels| labels.get(name)).cloned();
+        let clusters = object.status.iter().flat_map(|status| &status.decisions);
+        Self {
+            name: object.metadata.name.clone().unwrap_or_default(),
+            group_index: label(names::DECISION_GROUP_INDEX_LABEL),
+            group_name: label(names::DECISION_GROUP_NAME_LABEL).unwrap_or_default(),
+            clusters: clusters.map(|d| d.cluster_name.clone()).collect(),
+        }
+    }
 }
 
 /// What a placement selects.
@@ -161,6 +178,22 @@ pub struct PlacementRef {
     pub name: String,
     /// How changes roll out over its clusters, if that reads.
     pub strategy: Result<Strategy, StrategyError>,
+}
+
+impl PlacementRef {
+    /// Reads the references of a set, in order; of several to one placement, the first.
+    pub fn read_all(references: &[LocalPlacementReference]) -> Vec<Self> {
+        let mut placements: Vec<Self> = Vec::new();
+        for reference in references {
+            if placements.iter().all(|known| known.name != reference.name) {
+                placements.push(Self {
+                    name: reference.name.clone(),
+                    strategy: Strategy::read(&reference.rollout_strategy),
+                });
+            }
+        }
+        placements
+    }
 }
 
 /// What the set wants its works to be.

@@ -103,6 +103,11 @@ impl Turns<'_> {
 }
 
 impl ReplicaSet {
+    /// Why no further cluster begins: more failed than may. `None` while they may.
+    pub fn why_stopped(&self) -> Option<String> {
+        self.turns().why_stopped()
+    }
+
     /// What the deletion of this set waits for: how many works, and the first of them with what its
     /// agent says of it. `None` once all are gone. Costs O(works).
     pub fn deletion_waits_for(&self) -> Option<String> {

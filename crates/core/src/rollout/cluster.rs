@@ -1,6 +1,8 @@
 //! How far one cluster is with the current template.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use muster_api::{conditions, constants as names};
 
 /// Truth value of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +58,25 @@ pub struct WorkConditions {
     pub progressing: Option<ConditionFacts>,
     /// Made by a condition rule of that name.
     pub degraded: Option<ConditionFacts>,
+}
+
+impl WorkConditions {
+    /// Reads them off the conditions of a work.
+    pub fn read(all: &[Condition]) -> Self {
+        let find = |type_: &str| {
+            conditions::find(all, type_).map(|condition| ConditionFacts {
+                status: Truth::parse(&condition.status),
+                observed_generation: condition.observed_generation,
+                transition: condition.last_transition_time.0,
+            })
+        };
+        Self {
+            applied: find(names::WORK_APPLIED),
+            available: find(names::WORK_AVAILABLE),
+            progressing: find(names::WORK_PROGRESSING),
+            degraded: find(names::WORK_DEGRADED),
+        }
+    }
 }
 
 /// State of one cluster in a rollout.
