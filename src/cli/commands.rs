@@ -1,12 +1,12 @@
 //! The commands that need few words.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
 use super::CrdSet;
+use super::output::show;
 use crate::exit::{FAILED, MISUSED, fail};
 use crate::runtime::{Hangups, Reloader, Roles, Runtime, SettingsFile, WorkError};
 use crate::settings::{Running, Settings, SettingsError, Sources, effective};
@@ -109,7 +109,7 @@ pub(super) fn crds(set: CrdSet) -> ExitCode {
         CrdSet::All => muster_api::crds::all(),
     };
     match muster_api::crds::to_yaml_stream(&crds) {
-        Ok(yaml) => show(&yaml),
+        Ok(yaml) => show(yaml),
         Err(error) => fail(FAILED, &error),
     }
 }
@@ -124,16 +124,7 @@ pub(super) fn hash_password() -> ExitCode {
     if password.is_empty() {
         return fail(MISUSED, &NoPassword);
     }
-    show(&format!("{}\n", muster_broker::hash_password(password)))
-}
-
-/// Writes to standard output. Who reads it may have enough before the end, as `head` does.
-fn show(text: &str) -> ExitCode {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => fail(FAILED, &error),
-        Ok(()) | Err(_) => ExitCode::SUCCESS,
-    }
+    show(format!("{}\n", muster_broker::hash_password(password)))
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -154,7 +145,7 @@ pub(super) fn kubeconfig(sources: &Sources) -> ExitCode {
     };
     let file = runtime::kubeconfig_file(&dir);
     match std::fs::read_to_string(&file) {
-        Ok(text) => show(&text),
+        Ok(text) => show(text),
         Err(error) => fail(
             FAILED,
             &format!(
@@ -178,7 +169,7 @@ pub(super) fn config_check(sources: &Sources) -> ExitCode {
                     setting.origin,
                 ]);
             }
-            show(&format!("{table}\n"))
+            show(format!("{table}\n"))
         }
         Err(error) => fail(MISUSED, &error),
     }

@@ -1,9 +1,15 @@
 //! The command line: what a user can ask for.
 
+mod access;
 mod agent;
 mod commands;
+mod error;
 mod flags;
+mod names;
+mod output;
 mod rollout;
+mod set;
+mod table;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

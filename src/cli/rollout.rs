@@ -1,24 +1,22 @@
 //! `muster rollout`: follow, pause and take back what a ManifestWorkReplicaSet rolls out.
 
-mod access;
 mod history;
 mod pause;
 mod status;
-mod table;
 
-use std::fmt::Display;
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
-use kube::api::{Api, Patch, PatchParams};
+use clap::{Args, Subcommand};
+use kube::api::{Patch, PatchParams};
 use muster_api::replicaset::ManifestWorkReplicaSet;
 use serde_json::Value;
 
-use crate::exit::{FAILED, MISUSED, NOT_THERE, fail};
+use super::error::{CommandError, finish};
+use super::names::{cluster_name, revision_number};
+use super::output::Output;
+use super::set::{SetArgs, Target};
 use crate::runtime;
-use access::{Access, AccessArgs, AccessError};
 
 /// How often a write is tried anew that met a newer state of the set.
 const TRIES: usize = 5;
@@ -38,16 +36,6 @@ pub(super) enum RolloutCommand {
     Undo(UndoArgs),
 }
 
-/// Which set.
-#[derive(Debug, Args)]
-struct SetArgs {
-    /// Name of the ManifestWorkReplicaSet.
-    #[arg(value_parser = set_name)]
-    name: String,
-    #[command(flatten)]
-    access: AccessArgs,
-}
-
 /// `muster rollout status`.
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
@@ -65,13 +53,6 @@ pub(super) struct StatusArgs {
     /// wide: with a table of the placements at the end. json, yaml: a document at each change.
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Output>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    Wide,
-    Json,
-    Yaml,
 }
 
 /// `muster rollout pause` and `resume`.
@@ -104,76 +85,6 @@ pub(super) struct UndoArgs {
     to_revision: Option<i64>,
 }
 
-fn revision_number(text: &str) -> Result<i64, String> {
-    let number = text.parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| format!("\"{text}\" is no number of a revision: they begin with 1"))
-}
-
-/// Refuses what would leave its place in a URL or in a list, and `mwrs/NAME`.
-fn part(text: &str, what: &str) -> Result<String, String> {
-    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
-    if text.is_empty() || !text.chars().all(allowed) {
-        return Err(format!("\"{text}\" is no name of a {what}"));
-    }
-    Ok(text.to_owned())
-}
-
-fn set_name(text: &str) -> Result<String, String> {
-    // As kubectl takes it.
-    let name = text
-        .strip_prefix("mwrs/")
-        .or_else(|| text.strip_prefix("manifestworkreplicaset/"))
-        .unwrap_or(text);
-    part(name, "ManifestWorkReplicaSet")
-}
-
-fn cluster_name(text: &str) -> Result<String, String> {
-    part(text, "cluster")
-}
-
-/// Why a command ends without having done what it was asked for.
-#[derive(Debug, thiserror::Error)]
-enum RolloutError {
-    #[error(transparent)]
-    Access(#[from] AccessError),
-    #[error("{0} not found")]
-    NotFound(String),
-    #[error("failed to {what}: {}", text(.source))]
-    Api { what: String, source: kube::Error },
-    #[error("{0}")]
-    Refused(String),
-    /// Not done in time, or failed.
-    #[error("{0}")]
-    NotThere(String),
-    #[error("{what}: changed by others at each of {TRIES} tries")]
-    Conflict { what: String },
-    #[error("{what} cannot be written as YAML: {source}")]
-    Yaml {
-        what: String,
-        source: serde_saphyr::ser::Error,
-    },
-    #[error("failed to print: {0}")]
-    Print(#[from] std::io::Error),
-}
-
-/// The server's message without the client's wrapping.
-fn text(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => access::told(other),
-    }
-}
-
-impl RolloutError {
-    const fn code(&self) -> u8 {
-        match self {
-            Self::Access(AccessError::Settings(_) | AccessError::NoDataDir) => MISUSED,
-            Self::NotThere(_) => NOT_THERE,
-            _ => FAILED,
-        }
-    }
-}
-
 impl RolloutCommand {
     /// Does what was asked for.
     pub(super) fn run(self) -> ExitCode {
@@ -185,72 +96,18 @@ impl RolloutCommand {
                 Self::History(args) => history::show(&args).await,
                 Self::Undo(args) => history::go_back(&args).await,
             };
-            match result {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(error) => fail(error.code(), &error),
-            }
+            finish(result)
         })
-    }
-}
-
-/// Prints a line. Unlike `println` it does not panic when nobody reads any more.
-fn say(text: impl Display) -> Result<(), RolloutError> {
-    Ok(writeln!(std::io::stdout(), "{text}")?)
-}
-
-/// One set on the hub.
-struct Target {
-    access: Access,
-    name: String,
-}
-
-/// `mwrs NAMESPACE/NAME`
-impl Display for Target {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "mwrs {}/{}", self.access.namespace, self.name)
     }
 }
 
 impl Target {
-    async fn of(args: &SetArgs) -> Result<Self, RolloutError> {
-        Ok(Self {
-            access: Access::open(&args.access).await?,
-            name: args.name.clone(),
-        })
-    }
-
-    fn sets(&self) -> Api<ManifestWorkReplicaSet> {
-        Api::namespaced(self.access.client.clone(), &self.access.namespace)
-    }
-
-    async fn get(&self) -> Result<ManifestWorkReplicaSet, RolloutError> {
-        match self.sets().get(&self.name).await {
-            Ok(set) => Ok(set),
-            Err(error) if access::is_missing(&error, &self.name) => {
-                let missing = if self.access.lacks_namespace().await {
-                    format!("namespace {}", self.access.namespace)
-                } else {
-                    self.to_string()
-                };
-                Err(RolloutError::NotFound(missing))
-            }
-            Err(source) => Err(self.failed("read", source)),
-        }
-    }
-
-    fn failed(&self, verb: &str, source: kube::Error) -> RolloutError {
-        RolloutError::Api {
-            what: format!("{verb} {self}"),
-            source,
-        }
-    }
-
     /// Writes what `plan` makes of the set as it is; again where others were faster. Gives what
     /// `plan` has to say.
     async fn change(
         &self,
-        plan: impl AsyncFn(&ManifestWorkReplicaSet) -> Result<Change, RolloutError>,
-    ) -> Result<String, RolloutError> {
+        plan: impl AsyncFn(&ManifestWorkReplicaSet) -> Result<Change, CommandError>,
+    ) -> Result<String, CommandError> {
         let params = PatchParams {
             field_manager: Some("muster-rollout".to_owned()),
             ..PatchParams::default()
@@ -271,7 +128,7 @@ impl Target {
                     let all = std::iter::once(bound).chain(operations).collect();
                     let patch = serde_json::from_value(Value::Array(all));
                     Patch::Json(patch.map_err(|error| {
-                        RolloutError::Refused(format!("{self}: no patch can be made: {error}"))
+                        CommandError::Refused(format!("{self}: no patch can be made: {error}"))
                     })?)
                 }
             };
@@ -281,9 +138,9 @@ impl Target {
                 Err(source) => return Err(self.failed("change", source)),
             }
         }
-        Err(RolloutError::Conflict {
-            what: self.to_string(),
-        })
+        Err(CommandError::Refused(format!(
+            "{self}: changed by others at each of {TRIES} tries"
+        )))
     }
 }
 
@@ -312,6 +169,7 @@ mod tests {
     use muster_apiserver::{ApiServer, Storage};
     use serde_json::json;
 
+    use super::super::access::Access;
     use super::*;
 
     /// A set on a hub that nobody works for.
@@ -417,22 +275,7 @@ mod tests {
             given_up.to_string(),
             "mwrs default/web: changed by others at each of 5 tries"
         );
-        assert_eq!((given_up.code(), plans.get()), (FAILED, TRIES));
+        assert_eq!((given_up.code(), plans.get()), (crate::exit::FAILED, TRIES));
         api.shutdown().await;
-    }
-
-    #[test]
-    fn names_are_taken_as_kubectl_does_and_others_are_refused() {
-        assert_eq!(set_name("web"), Ok("web".to_owned()));
-        assert_eq!(set_name("mwrs/web.x"), Ok("web.x".to_owned()));
-        for odd in ["", "mwrs/", "../x", "a/b", "A", "a,b"] {
-            assert!(set_name(odd).is_err(), "{odd}");
-            assert!(cluster_name(odd).is_err(), "{odd}");
-        }
-        assert_eq!(revision_number("3"), Ok(3));
-        for odd in ["0", "-1", "x", ""] {
-            let error = revision_number(odd).unwrap_err();
-            assert!(error.contains("is no number of a revision"), "{error}");
-        }
     }
 }

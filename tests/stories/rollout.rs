@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::muster::{Muster, hub_kubeconfig};
+use crate::support::muster::{Ended, Muster, hub_kubeconfig, run_to_end};
 use crate::support::{Backend, Cluster, OwnCluster, Servers, Story, World, eventually, kubectl_at};
 
 pub(crate) fn stories() -> Vec<Story> {
@@ -91,6 +91,12 @@ impl Fleet {
 
     pub(super) async fn kubectl(&self, args: &[&str]) -> Result<String> {
         kubectl_at(&self.kubectl, &self.hub, args, "").await?.ok()
+    }
+
+    /// `muster …` with access as kubectl has it, to its end.
+    pub(super) async fn run(&self, args: &[&str]) -> Result<Ended> {
+        let hub = self.hub.display().to_string();
+        run_to_end(&[args, &["--kubeconfig", &hub]].concat()).await
     }
 
     pub(super) async fn create(&self, object: &Value) -> Result<()> {

@@ -28,8 +28,7 @@ const ANOTHER: &str = "[[clusters]]\nname = \"west\"\nsimulated = true";
 impl Fleet {
     /// `muster rollout …` with access as kubectl has it.
     async fn rollout(&self, args: &[&str]) -> Result<Ended> {
-        let hub = self.hub.display().to_string();
-        run_to_end(&[&["rollout"], args, &["--kubeconfig", &hub]].concat()).await
+        self.run(&[&["rollout"], args].concat()).await
     }
 
     /// What it prints when it does what was asked for.

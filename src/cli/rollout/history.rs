@@ -12,8 +12,11 @@ use muster_core::replicaset::{
 };
 use serde_json::{Value, json};
 
-use super::table::table;
-use super::{Change, HistoryArgs, RolloutError, Target, UndoArgs, Write, say};
+use super::{Change, HistoryArgs, UndoArgs, Write};
+use crate::cli::error::CommandError;
+use crate::cli::output::say;
+use crate::cli::set::Target;
+use crate::cli::table::{one_line, table};
 
 /// A revision with the object that it is read from.
 type Found = (Revision, ControllerRevision);
@@ -22,7 +25,7 @@ type Found = (Revision, ControllerRevision);
 async fn revisions(
     target: &Target,
     set: &ManifestWorkReplicaSet,
-) -> Result<Vec<Found>, RolloutError> {
+) -> Result<Vec<Found>, CommandError> {
     let owner = owner_label(&target.access.namespace, &target.name);
     let selector = format!("{}={owner}", names::REPLICA_SET_REVISION_LABEL);
     let api: Api<ControllerRevision> =
@@ -40,27 +43,27 @@ async fn revisions(
 }
 
 /// Hash of the template that a set has.
-fn template_of(target: &Target, set: &ManifestWorkReplicaSet) -> Result<[u8; 32], RolloutError> {
+fn template_of(target: &Target, set: &ManifestWorkReplicaSet) -> Result<[u8; 32], CommandError> {
     spec_hash(&set.spec.manifest_work_template).map_err(|error| {
-        RolloutError::Refused(format!(
+        CommandError::Refused(format!(
             "{target}: spec.manifestWorkTemplate does not read: {error}"
         ))
     })
 }
 
-pub(super) async fn show(args: &HistoryArgs) -> Result<(), RolloutError> {
+pub(super) async fn show(args: &HistoryArgs) -> Result<(), CommandError> {
     let target = Target::of(&args.set).await?;
     let set = target.get().await?;
     let found = revisions(&target, &set).await?;
     if let Some(number) = args.revision {
         let wanted = found.iter().find(|(known, _)| known.number == number);
         let Some((_, object)) = wanted else {
-            return Err(RolloutError::NotFound(format!(
+            return Err(CommandError::NotFound(format!(
                 "revision {number} of {target}"
             )));
         };
         let template = revised_template(object).unwrap_or(&Value::Null);
-        let yaml = serde_saphyr::to_string(template).map_err(|source| RolloutError::Yaml {
+        let yaml = serde_saphyr::to_string(template).map_err(|source| CommandError::Yaml {
             what: format!("revision {number} of {target}"),
             source,
         })?;
@@ -88,15 +91,15 @@ fn row(revision: &Revision, created: Option<Timestamp>, template: &[u8; 32]) -> 
         revision.number.to_string(),
         created.unwrap_or_else(|| "<unknown>".to_owned()),
         if current { "*" } else { "" }.to_owned(),
-        cause.split_whitespace().collect::<Vec<_>>().join(" "),
+        one_line(cause),
     ]
 }
 
-pub(super) async fn go_back(args: &UndoArgs) -> Result<(), RolloutError> {
+pub(super) async fn go_back(args: &UndoArgs) -> Result<(), CommandError> {
     let target = Target::of(&args.set).await?;
     let told = target
         .change(async |set: &ManifestWorkReplicaSet| {
-            let refused = |why: String| RolloutError::Refused(format!("{target}: {why}"));
+            let refused = |why: String| CommandError::Refused(format!("{target}: {why}"));
             if is_paused(set.metadata.annotations.as_ref()) {
                 return Err(refused(format!(
                     "it is paused, and a paused set is not taken back; resume it first with \

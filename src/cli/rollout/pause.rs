@@ -9,8 +9,11 @@ use muster_api::replicaset::ManifestWorkReplicaSet;
 use muster_core::replicaset::Pause;
 use serde_json::{Value, json};
 
-use super::access::is_missing;
-use super::{Change, PauseArgs, RolloutError, Target, Write, say};
+use super::{Change, PauseArgs, Write};
+use crate::cli::access::is_missing;
+use crate::cli::error::CommandError;
+use crate::cli::output::say;
+use crate::cli::set::Target;
 
 /// What is wished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +22,7 @@ pub(super) enum Wish {
     Resume,
 }
 
-pub(super) async fn run(args: &PauseArgs, wish: Wish) -> Result<(), RolloutError> {
+pub(super) async fn run(args: &PauseArgs, wish: Wish) -> Result<(), CommandError> {
     let target = Target::of(&args.set).await?;
     let set = target.to_string();
     let told = target
@@ -33,21 +36,21 @@ pub(super) async fn run(args: &PauseArgs, wish: Wish) -> Result<(), RolloutError
             } else {
                 some(&before, wish, &set, &args.clusters)
             };
-            change.map_err(RolloutError::Refused)
+            change.map_err(CommandError::Refused)
         })
         .await?;
     say(told)
 }
 
 /// A pause of a cluster that does not exist would stop nothing, and look as if it did.
-async fn clusters_exist(target: &Target, clusters: &[String]) -> Result<(), RolloutError> {
+async fn clusters_exist(target: &Target, clusters: &[String]) -> Result<(), CommandError> {
     let api: Api<ManagedCluster> = Api::all(target.access.client.clone());
     for cluster in clusters {
         // Who may not read clusters may pause in them all the same.
         if let Err(error) = api.get_metadata(cluster).await
             && is_missing(&error, cluster)
         {
-            return Err(RolloutError::NotFound(format!("cluster {cluster}")));
+            return Err(CommandError::NotFound(format!("cluster {cluster}")));
         }
     }
     Ok(())

@@ -10,10 +10,13 @@ use muster_api::replicaset::{
 use muster_core::replicaset::{Progress, progress_line};
 use serde::Serialize;
 
-use super::table::table;
-use super::{Output, RolloutError, StatusArgs, Target, say, text};
+use super::StatusArgs;
+use crate::cli::error::{CommandError, watch_error, watch_refusal};
+use crate::cli::output::{self, Output, say};
+use crate::cli::set::Target;
+use crate::cli::table::table;
 
-pub(super) async fn run(args: &StatusArgs) -> Result<(), RolloutError> {
+pub(super) async fn run(args: &StatusArgs) -> Result<(), CommandError> {
     let target = Target::of(&args.set).await?;
     let mut board = Board::new(args.output);
     let followed = follow(&target, args.watch, &mut board);
@@ -25,7 +28,7 @@ pub(super) async fn run(args: &StatusArgs) -> Result<(), RolloutError> {
             let seen = board.line.as_deref();
             let seen = seen.map_or_else(|| format!("{target}: not seen"), ToOwned::to_owned);
             let timeout = args.timeout;
-            Err(RolloutError::NotThere(format!(
+            Err(CommandError::NotThere(format!(
                 "not done after {timeout:?}: {seen}"
             )))
         })
@@ -34,7 +37,7 @@ pub(super) async fn run(args: &StatusArgs) -> Result<(), RolloutError> {
     result
 }
 
-async fn follow(target: &Target, watch: bool, board: &mut Board) -> Result<(), RolloutError> {
+async fn follow(target: &Target, watch: bool, board: &mut Board) -> Result<(), CommandError> {
     // Whatever is wrong is told at once, which a watch would try again for ever.
     let set = target.get().await?;
     if let Some(end) = end(board.show(set)?, board) {
@@ -66,11 +69,8 @@ async fn follow(target: &Target, watch: bool, board: &mut Board) -> Result<(), R
             Ok(watcher::Event::InitDone) => !listed,
             Ok(watcher::Event::Delete(_)) => true,
             Err(error) => {
-                if let watcher::Error::InitialListFailed(kube::Error::Api(status))
-                | watcher::Error::WatchStartFailed(kube::Error::Api(status)) = &error
-                    && status.is_forbidden()
-                {
-                    return Err(target.failed("watch", kube::Error::Api(status.clone())));
+                if let Some(refusal) = watch_refusal(&error) {
+                    return Err(target.failed("watch", refusal));
                 }
                 let now = watch_error(&error);
                 if now != trouble {
@@ -81,28 +81,19 @@ async fn follow(target: &Target, watch: bool, board: &mut Board) -> Result<(), R
             }
         };
         if gone {
-            return Err(RolloutError::Refused(format!("{target} was deleted")));
+            return Err(CommandError::Refused(format!("{target} was deleted")));
         }
     }
-    Err(RolloutError::Refused(format!("{target}: the watch ended")))
-}
-
-fn watch_error(error: &watcher::Error) -> String {
-    match error {
-        watcher::Error::InitialListFailed(error)
-        | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => text(error),
-        other => other.to_string(),
-    }
+    Err(CommandError::Refused(format!("{target}: the watch ended")))
 }
 
 /// What following comes to, if this is an end.
-fn end(progress: Progress, board: &Board) -> Option<Result<(), RolloutError>> {
+fn end(progress: Progress, board: &Board) -> Option<Result<(), CommandError>> {
     match progress {
         Progress::Ready => Some(Ok(())),
         Progress::Failed => {
             let line = board.line.clone().unwrap_or_default();
-            Some(Err(RolloutError::NotThere(line)))
+            Some(Err(CommandError::NotThere(line)))
         }
         Progress::Unseen | Progress::UnderWay => None,
     }
@@ -141,7 +132,7 @@ impl Board {
         }
     }
 
-    fn show(&mut self, set: ManifestWorkReplicaSet) -> Result<Progress, RolloutError> {
+    fn show(&mut self, set: ManifestWorkReplicaSet) -> Result<Progress, CommandError> {
         let progress = Progress::of(&set);
         let line = progress_line(&set);
         let printed = match self.output {
@@ -161,7 +152,7 @@ impl Board {
     }
 
     /// What is shown once, at the end.
-    fn close(&self) -> Result<(), RolloutError> {
+    fn close(&self) -> Result<(), CommandError> {
         match &self.set {
             Some(set) if self.output == Some(Output::Wide) => say(placements(set)),
             _ => Ok(()),
@@ -169,7 +160,7 @@ impl Board {
     }
 }
 
-fn document(set: &ManifestWorkReplicaSet, output: Output) -> Result<String, RolloutError> {
+fn document(set: &ManifestWorkReplicaSet, output: Output) -> Result<String, CommandError> {
     let status = set.status.clone().unwrap_or_default();
     let meta = &set.metadata;
     let document = Document {
@@ -181,16 +172,7 @@ fn document(set: &ManifestWorkReplicaSet, output: Output) -> Result<String, Roll
         summary: status.summary,
         placements: &status.placements_summary,
     };
-    if output == Output::Json {
-        // A line each, so that a reader finds where one ends.
-        return serde_json::to_string(&document)
-            .map_err(|error| RolloutError::Refused(format!("no JSON can be made: {error}")));
-    }
-    let yaml = serde_saphyr::to_string(&document).map_err(|source| RolloutError::Yaml {
-        what: "the status".to_owned(),
-        source,
-    })?;
-    Ok(yaml.trim_end().to_owned())
+    output::document(&document, "the status", output)
 }
 
 fn placements(set: &ManifestWorkReplicaSet) -> String {

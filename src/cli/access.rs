@@ -1,4 +1,4 @@
-//! The way to the hub's API.
+//! The way to the API of a hub, or of a cluster.
 
 use std::path::PathBuf;
 
@@ -8,17 +8,26 @@ use kube::api::Api;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
-use super::super::ConfigArgs;
+use super::ConfigArgs;
+use super::error::CommandError;
+use super::names::namespace;
 use crate::runtime::kubeconfig_file;
 use crate::settings::{HubApi, Settings, SettingsError};
 
-/// Where the hub is.
+/// Where an object is.
 #[derive(Debug, Args)]
 pub(super) struct AccessArgs {
-    /// Namespace of the set; without it that of the kubeconfig's context, else `default`.
+    /// Namespace of the object; without it that of the kubeconfig's context, else `default`.
     #[arg(short, long, value_name = "NAMESPACE", value_parser = namespace)]
     namespace: Option<String>,
-    /// Access to the hub; without it as kubectl: `KUBECONFIG`, `~/.kube/config`, the pod.
+    #[command(flatten)]
+    hub: HubArgs,
+}
+
+/// Where the hub is.
+#[derive(Debug, Args)]
+pub(super) struct HubArgs {
+    /// Access to the API server; without it as kubectl: `KUBECONFIG`, `~/.kube/config`, the pod.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "set"])]
     kubeconfig: Option<PathBuf>,
     /// Context in the kubeconfig.
@@ -28,10 +37,6 @@ pub(super) struct AccessArgs {
     /// directory.
     #[command(flatten)]
     config: ConfigArgs,
-}
-
-fn namespace(text: &str) -> Result<String, String> {
-    super::part(text, "namespace")
 }
 
 /// Why there is no way to the hub.
@@ -96,7 +101,7 @@ pub(super) fn is_missing(error: &kube::Error, name: &str) -> bool {
 
 impl Access {
     pub(super) async fn open(args: &AccessArgs) -> Result<Self, AccessError> {
-        let config = args.client_config().await?;
+        let config = args.hub.client_config().await?;
         let namespace = args.namespace.clone();
         Ok(Self {
             namespace: namespace.unwrap_or_else(|| config.default_namespace.clone()),
@@ -104,15 +109,19 @@ impl Access {
         })
     }
 
-    /// Whether the namespace does not exist, as far as the user may know.
-    pub(super) async fn lacks_namespace(&self) -> bool {
+    /// The error for an object of the namespace that does not exist; it may be the namespace that
+    /// does not, as far as the user may know.
+    pub(super) async fn missing(&self, what: &str) -> CommandError {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let found = namespaces.get_metadata(&self.namespace).await;
-        found.is_err_and(|error| is_missing(&error, &self.namespace))
+        if found.is_err_and(|error| is_missing(&error, &self.namespace)) {
+            return CommandError::NotFound(format!("namespace {}", self.namespace));
+        }
+        CommandError::NotFound(what.to_owned())
     }
 }
 
-impl AccessArgs {
+impl HubArgs {
     async fn client_config(&self) -> Result<Config, AccessError> {
         if let Some(file) = &self.kubeconfig {
             return read(file.clone(), self.context.clone(), "").await;
