@@ -42,6 +42,7 @@ mod stories {
     pub(crate) mod deploy;
     pub(crate) mod docs;
     pub(crate) mod events;
+    pub(crate) mod explain_command;
     pub(crate) mod hub_lease;
     pub(crate) mod image;
     pub(crate) mod kubectl;
@@ -50,6 +51,7 @@ mod stories {
     pub(crate) mod replica_sets;
     pub(crate) mod rollout;
     pub(crate) mod rollout_command;
+    pub(crate) mod status_command;
     pub(crate) mod strategies;
     pub(crate) mod watch_rules;
     pub(crate) mod watching;
@@ -68,6 +70,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::docs::stories(),
         stories::deploy::stories(),
         stories::events::stories(),
+        stories::explain_command::stories(),
         stories::hub_lease::stories(),
         stories::image::stories(),
         stories::kubectl::stories(),
@@ -76,6 +79,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::replica_sets::stories(),
         stories::rollout::stories(),
         stories::rollout_command::stories(),
+        stories::status_command::stories(),
         stories::strategies::stories(),
         stories::watch_rules::stories(),
         stories::watching::stories(),

@@ -122,6 +122,10 @@ impl Access {
 }
 
 impl HubArgs {
+    pub(super) async fn client(&self) -> Result<Client, AccessError> {
+        Ok(Client::try_from(self.client_config().await?)?)
+    }
+
     async fn client_config(&self) -> Result<Config, AccessError> {
         if let Some(file) = &self.kubeconfig {
             return read(file.clone(), self.context.clone(), "").await;

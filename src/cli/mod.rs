@@ -4,11 +4,14 @@ mod access;
 mod agent;
 mod commands;
 mod error;
+mod explain;
 mod flags;
 mod names;
 mod output;
+mod pages;
 mod rollout;
 mod set;
+mod status;
 mod table;
 
 use std::path::PathBuf;
@@ -98,6 +101,11 @@ enum Command {
     /// Follow, pause and take back what a ManifestWorkReplicaSet rolls out.
     #[command(subcommand)]
     Rollout(rollout::RolloutCommand),
+    /// Say why something is not done yet, and since when.
+    #[command(subcommand)]
+    Explain(explain::ExplainCommand),
+    /// Show how sets, clusters and works stand; exit code 3 if something has failed.
+    Status(status::StatusArgs),
     /// Look at the settings.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -153,6 +161,8 @@ impl Cli {
             Command::Kubeconfig(config) => commands::kubeconfig(&config.sources()),
             Command::HashPassword => commands::hash_password(),
             Command::Rollout(command) => command.run(),
+            Command::Explain(command) => command.run(),
+            Command::Status(args) => args.run(),
             Command::Config(ConfigCommand::Check(config)) => {
                 commands::config_check(&config.sources())
             }

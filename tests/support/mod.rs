@@ -34,5 +34,5 @@ pub(crate) use harness::{Story, run};
 pub(crate) use mosquitto::{Mosquitto, MosquittoConf};
 pub(crate) use ports::on_free_ports;
 pub(crate) use rest::{Answer, Rest, Watch};
-pub(crate) use waiting::eventually;
+pub(crate) use waiting::{eventually, within};
 pub(crate) use world::{Backend, OwnCluster, Servers, World};

@@ -1,0 +1,178 @@
+//! `muster explain`: why something is not done yet.
+
+mod read;
+mod tree;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use muster_core::explain::{Node, first_cause};
+use serde::Serialize;
+
+use super::access::{Access, AccessArgs};
+use super::error::{CommandError, finish};
+use super::names::{RuleArg, cluster_name, rule_name, work_name};
+use super::output::{Output, document, say};
+use super::pages::Notes;
+use super::set::{SetArgs, Target};
+use crate::runtime;
+
+/// What is to be explained.
+#[derive(Debug, Subcommand)]
+pub(super) enum ExplainCommand {
+    /// A ManifestWorkReplicaSet: its placements, their clusters, the works, their objects.
+    #[command(alias = "manifestworkreplicaset")]
+    Mwrs(MwrsArgs),
+    /// A ManifestWork: its objects, its cluster, and the set that made it.
+    #[command(alias = "manifestwork")]
+    Work(WorkArgs),
+    /// A WatchRule or ClusterWatchRule, at the API server of its cluster: its sink, and what of it is
+    /// not watched.
+    Rule(RuleArgs),
+}
+
+/// How it is shown.
+#[derive(Debug, Args)]
+struct ShowArgs {
+    /// wide: with everything that is fine, and all that is alike. json, yaml: the whole tree as a
+    /// document.
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Output>,
+}
+
+/// `muster explain mwrs`.
+#[derive(Debug, Args)]
+pub(super) struct MwrsArgs {
+    #[command(flatten)]
+    set: SetArgs,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// `muster explain work`.
+#[derive(Debug, Args)]
+pub(super) struct WorkArgs {
+    /// Name of the ManifestWork.
+    #[arg(value_parser = work_name)]
+    name: String,
+    /// The cluster that it is for, which is its namespace on the hub.
+    #[arg(long, value_name = "CLUSTER", value_parser = cluster_name, conflicts_with = "namespace")]
+    cluster: Option<String>,
+    #[command(flatten)]
+    access: AccessArgs,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// `muster explain rule`.
+#[derive(Debug, Args)]
+pub(super) struct RuleArgs {
+    /// Name of the rule; `watchrule/NAME` or `clusterwatchrule/NAME` where there is one of each.
+    #[arg(value_parser = rule_name)]
+    name: RuleArg,
+    #[command(flatten)]
+    access: AccessArgs,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+impl ExplainCommand {
+    /// Does what was asked for.
+    pub(super) fn run(self) -> ExitCode {
+        finish(runtime::block_on(async {
+            let (explained, output) = match self {
+                Self::Mwrs(args) => {
+                    let target = Target::of(&args.set).await?;
+                    (read::set(&target).await?, args.show.output)
+                }
+                Self::Work(args) => {
+                    let mut access = Access::open(&args.access).await?;
+                    if let Some(cluster) = args.cluster {
+                        access.namespace = cluster;
+                    }
+                    (read::work(&access, &args.name).await?, args.show.output)
+                }
+                Self::Rule(args) => {
+                    let access = Access::open(&args.access).await?;
+                    (read::rule(&access, &args.name).await?, args.show.output)
+                }
+            };
+            explained.print(output)
+        }))
+    }
+}
+
+/// What there is to tell.
+#[derive(Debug)]
+struct Explained {
+    tree: Node,
+    /// The set that made the work which is explained.
+    owner: Option<Node>,
+    notes: Notes,
+}
+
+/// The document of `-o json` and `-o yaml`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'a> {
+    /// What people read above the tree.
+    summary: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<CauseDocument<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<&'a Node>,
+    notes: &'a [String],
+    tree: &'a Node,
+}
+
+/// The node to begin with.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CauseDocument<'a> {
+    kind: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    namespace: &'a str,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<&'a str>,
+    state: muster_core::explain::State,
+    reason: &'a str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<Timestamp>,
+}
+
+impl Explained {
+    fn print(&self, output: Option<Output>) -> Result<(), CommandError> {
+        let now = Timestamp::now();
+        match output {
+            Some(output @ (Output::Json | Output::Yaml)) => {
+                say(document(&self.document(now), "the explanation", output)?)
+            }
+            None | Some(Output::Wide) => {
+                say(tree::text(self, output == Some(Output::Wide), now).trim_end())
+            }
+        }
+    }
+
+    fn document(&self, now: Timestamp) -> Document<'_> {
+        let cause = first_cause(&self.tree).map(|cause| CauseDocument {
+            kind: &cause.node.kind,
+            namespace: &cause.node.namespace,
+            name: &cause.node.name,
+            cluster: cause.cluster,
+            state: cause.node.own_state,
+            reason: &cause.node.reason,
+            message: &cause.node.message,
+            since: cause.node.since,
+        });
+        Document {
+            summary: tree::summary(self, now),
+            cause,
+            owner: self.owner.as_ref(),
+            notes: &self.notes,
+            tree: &self.tree,
+        }
+    }
+}

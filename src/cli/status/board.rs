@@ -1,0 +1,240 @@
+//! What `muster status` prints.
+
+use std::io::IsTerminal as _;
+
+use jiff::Timestamp;
+use muster_apiserver::age;
+use muster_core::fleet::{ClusterRow, FleetReport, SetRow, WorkRow};
+
+use crate::cli::error::CommandError;
+use crate::cli::output::{Output, document, say};
+use crate::cli::table::{one_line, table};
+
+/// Clears a terminal, and goes to its upper left.
+const CLEAR: &str = "\x1b[2J\x1b[H";
+
+/// Where it is printed, and what was printed last.
+pub(super) struct Board {
+    output: Option<Output>,
+    terminal: bool,
+    shown: Option<(FleetReport, Vec<String>)>,
+}
+
+impl Board {
+    pub(super) fn new(output: Option<Output>) -> Self {
+        Self {
+            output,
+            terminal: std::io::stdout().is_terminal(),
+            shown: None,
+        }
+    }
+
+    /// Prints the report, if it is another one than before: on a terminal in its place, else as a
+    /// block of its own.
+    pub(super) fn show(
+        &mut self,
+        report: &FleetReport,
+        notes: &[String],
+    ) -> Result<(), CommandError> {
+        let now = (report.clone(), notes.to_vec());
+        if self.shown.as_ref() == Some(&now) {
+            return Ok(());
+        }
+        let again = self.shown.replace(now).is_some();
+        let text = match self.output {
+            Some(output @ (Output::Json | Output::Yaml)) => {
+                if again && output == Output::Yaml {
+                    say("---")?;
+                }
+                return say(document(report, "the status", output)?);
+            }
+            None | Some(Output::Wide) => {
+                let wide = self.output == Some(Output::Wide);
+                text(report, notes, wide, Timestamp::now())
+            }
+        };
+        let before = match (again, self.terminal) {
+            (false, _) => "",
+            (true, true) => CLEAR,
+            (true, false) => "\n",
+        };
+        say(format_args!("{before}{text}"))
+    }
+}
+
+/// The tables, without a line break at the end.
+fn text(report: &FleetReport, notes: &[String], wide: bool, now: Timestamp) -> String {
+    let mut parts = vec![sets(&report.sets)];
+    if !report.clusters.is_empty() {
+        parts.push(clusters(&report.clusters, wide, now));
+    }
+    if !report.works.is_empty() {
+        parts.push(works(&report.works, now));
+    }
+    let notes = notes.iter().map(|note| format!("note: {note}"));
+    let notes: Vec<String> = notes.collect();
+    if !notes.is_empty() {
+        parts.push(notes.join("\n"));
+    }
+    parts.join("\n\n")
+}
+
+fn sets(rows: &[SetRow]) -> String {
+    if rows.is_empty() {
+        return "no ManifestWorkReplicaSets".to_owned();
+    }
+    let header = [
+        "NAMESPACE",
+        "SET",
+        "PHASE",
+        "DESIRED",
+        "UPDATED",
+        "AVAILABLE",
+        "FAILED",
+        "MESSAGE",
+    ];
+    let row = |row: &SetRow| {
+        let phase = row.phase.as_ref();
+        [
+            row.namespace.clone(),
+            row.name.clone(),
+            phase.map_or_else(|| "<none>".to_owned(), ToString::to_string),
+            row.desired.to_string(),
+            row.updated.to_string(),
+            row.available.to_string(),
+            row.failed.to_string(),
+            one_line(&row.message),
+        ]
+    };
+    table(header, rows.iter().map(row))
+}
+
+fn clusters(rows: &[ClusterRow], wide: bool, now: Timestamp) -> String {
+    let mut header = vec![
+        "CLUSTER",
+        "STATE",
+        "WORKS",
+        "APPLIED",
+        "AVAILABLE",
+        "FAILING",
+        "SINCE",
+    ];
+    if wide {
+        header.push("MESSAGE");
+    }
+    let row = |row: &ClusterRow| {
+        let mut cells = vec![
+            row.name.clone(),
+            row.state.to_string(),
+            row.works.to_string(),
+            row.applied.to_string(),
+            row.available.to_string(),
+            row.failing.to_string(),
+            since(row.since, now),
+        ];
+        if wide {
+            cells.push(one_line(&row.message));
+        }
+        cells
+    };
+    table(header, rows.iter().map(row))
+}
+
+fn works(rows: &[WorkRow], now: Timestamp) -> String {
+    let header = ["CLUSTER", "WORK OF NO SET", "STATE", "SINCE", "MESSAGE"];
+    let row = |row: &WorkRow| {
+        [
+            row.cluster.clone(),
+            row.name.clone(),
+            row.state.to_string(),
+            since(row.since, now),
+            one_line(&row.message),
+        ]
+    };
+    table(header, rows.iter().map(row))
+}
+
+fn since(since: Option<Timestamp>, now: Timestamp) -> String {
+    since.map_or_else(String::new, |since| age(since, now))
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_api::replicaset::ReplicaSetPhase;
+    use muster_core::explain::State;
+
+    use super::*;
+
+    fn report() -> FleetReport {
+        let since = "2026-01-02T00:00:00Z".parse().ok();
+        FleetReport {
+            state: State::Failed,
+            sets: vec![SetRow {
+                namespace: "default".to_owned(),
+                name: "web".to_owned(),
+                state: State::Failed,
+                phase: Some(ReplicaSetPhase::Progressing),
+                desired: 3,
+                updated: 2,
+                available: 1,
+                failed: 1,
+                message: "so\n and so".to_owned(),
+            }],
+            clusters: vec![ClusterRow {
+                name: "c1".to_owned(),
+                state: State::Failed,
+                works: 4,
+                applied: 3,
+                available: 2,
+                failing: 1,
+                since,
+                message: "web-1: no such type".to_owned(),
+            }],
+            works: vec![WorkRow {
+                cluster: "c1".to_owned(),
+                name: "mine".to_owned(),
+                state: State::Ok,
+                reason: String::new(),
+                message: String::new(),
+                since: None,
+            }],
+        }
+    }
+
+    fn lines(text: &str) -> Vec<Vec<&str>> {
+        let words = |line| str::split_whitespace(line).collect();
+        text.lines().map(words).collect()
+    }
+
+    #[test]
+    fn a_report_is_three_tables() {
+        let now = "2026-01-02T00:12:00Z".parse().unwrap();
+        let notes = ["clusters could not be read".to_owned()];
+        let shown = text(&report(), &notes, false, now);
+        let expected = "NAMESPACE SET PHASE DESIRED UPDATED AVAILABLE FAILED MESSAGE
+                        default web Progressing 3 2 1 1 so and so
+
+                        CLUSTER STATE WORKS APPLIED AVAILABLE FAILING SINCE
+                        c1 failed 4 3 2 1 12m
+
+                        CLUSTER WORK OF NO SET STATE SINCE MESSAGE
+                        c1 mine ok
+
+                        note: clusters could not be read";
+        assert_eq!(lines(&shown), lines(expected));
+        let wide = text(&report(), &[], true, now);
+        assert!(wide.contains("12m    web-1: no such type"), "{wide}");
+    }
+
+    #[test]
+    fn an_empty_fleet_says_so() {
+        let none = FleetReport {
+            state: State::Ok,
+            sets: Vec::new(),
+            clusters: Vec::new(),
+            works: Vec::new(),
+        };
+        let now = Timestamp::UNIX_EPOCH;
+        assert_eq!(text(&none, &[], false, now), "no ManifestWorkReplicaSets");
+    }
+}
