@@ -6,6 +6,7 @@ mod commands;
 mod error;
 mod explain;
 mod flags;
+mod manual;
 mod names;
 mod output;
 mod pages;
@@ -109,6 +110,18 @@ enum Command {
     /// Look at the settings.
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Print what makes a shell complete commands and flags.
+    Completions {
+        /// Which shell.
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write one for each command.
+    Man {
+        /// Folder for the pages; it must exist.
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -163,6 +176,8 @@ impl Cli {
             Command::Rollout(command) => command.run(),
             Command::Explain(command) => command.run(),
             Command::Status(args) => args.run(),
+            Command::Completions { shell } => manual::completions(shell),
+            Command::Man { dir } => manual::man(dir.as_deref()),
             Command::Config(ConfigCommand::Check(config)) => {
                 commands::config_check(&config.sources())
             }

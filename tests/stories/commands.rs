@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use tokio::process::Command;
 
 use crate::support::muster::{PROGRAM, run_to_end, run_with};
 use crate::support::{Servers, Story};
@@ -17,6 +18,8 @@ pub(crate) fn stories() -> Vec<Story> {
         agents_alone_need_a_hub_elsewhere,
         a_corrupt_store_is_never_started_over,
         a_password_is_hashed_and_none_is_refused,
+        every_shell_has_completions,
+        the_manual_has_a_page_for_each_command,
     ]
 }
 
@@ -240,5 +243,90 @@ async fn a_password_is_hashed_and_none_is_refused(_: Arc<Servers>) -> Result<()>
         "{hashed:?}"
     );
     ensure!(hashed.stdout.lines().count() == 1, "{hashed:?}");
+    Ok(())
+}
+
+async fn every_shell_has_completions(_: Arc<Servers>) -> Result<()> {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let printed = run_to_end(&["completions", shell]).await?;
+        let knows = |word: &str| printed.stdout.contains(word);
+        ensure!(
+            printed.code == Some(0)
+                && printed.stderr.is_empty()
+                && ["explain", "rollout", "status", "hash-password"]
+                    .into_iter()
+                    .all(knows),
+            "{shell}: {printed:?}"
+        );
+    }
+    // Bash reads its own, and says then what comes after `muster expl`.
+    let dir = tempfile::tempdir()?;
+    let file = dir.path().join("muster.bash");
+    std::fs::write(&file, run_to_end(&["completions", "bash"]).await?.stdout)?;
+    let script = r#"source "$1"; COMP_WORDS=(muster expl); COMP_CWORD=1
+        _muster muster expl muster; echo "${COMPREPLY[@]}""#;
+    let said = Command::new("bash")
+        .args(["-euc", script, "bash"])
+        .arg(&file)
+        .output()
+        .await?;
+    ensure!(
+        said.status.success() && said.stdout == b"explain\n" && said.stderr.is_empty(),
+        "{said:?}"
+    );
+    let refused = run_to_end(&["completions", "tcsh"]).await?;
+    ensure!(
+        refused.code == Some(2) && refused.stderr.contains("powershell"),
+        "{refused:?}"
+    );
+    Ok(())
+}
+
+async fn the_manual_has_a_page_for_each_command(_: Arc<Servers>) -> Result<()> {
+    let page = run_to_end(&["man"]).await?;
+    ensure!(page.code == Some(0) && page.stderr.is_empty(), "{page:?}");
+    for part in [".SH NAME", ".SH SYNOPSIS", ".SH DESCRIPTION", "explain"] {
+        ensure!(page.stdout.contains(part), "{part}: {}", page.stdout);
+    }
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().display().to_string();
+    let written = run_to_end(&["man", "--dir", &path]).await?;
+    ensure!(
+        written.code == Some(0) && written.stdout.is_empty(),
+        "{written:?}"
+    );
+    for name in [
+        "muster",
+        "muster-explain-mwrs",
+        "muster-rollout-undo",
+        "muster-status",
+    ] {
+        let page = std::fs::read_to_string(dir.path().join(format!("{name}.1")))
+            .with_context(|| format!("no page {name}.1"))?;
+        ensure!(page.contains(".SH OPTIONS"), "{name}: {page}");
+    }
+    // Where there is a program that shows pages, it has nothing to complain about.
+    let shown = Command::new("man")
+        .args(["--warnings", "--pager=cat", "--local-file"])
+        .arg(dir.path().join("muster-explain-mwrs.1"))
+        .env("LC_ALL", "C")
+        .output()
+        .await;
+    if let Ok(shown) = shown {
+        let page = String::from_utf8_lossy(&shown.stdout);
+        ensure!(
+            shown.status.success() && shown.stderr.is_empty() && page.contains("SYNOPSIS"),
+            "{shown:?}"
+        );
+    }
+    let nowhere = format!("{path}/nowhere");
+    let refused = run_to_end(&["man", "--dir", &nowhere]).await?;
+    ensure!(
+        refused.code == Some(1)
+            && refused
+                .stderr
+                .starts_with(&format!("muster: failed to write pages to {nowhere}: ")),
+        "{refused:?}"
+    );
     Ok(())
 }
