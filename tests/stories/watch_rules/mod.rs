@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::support::agent::Agent;
 use crate::support::live::LIMIT;
+use crate::support::muster::run_to_end;
 use crate::support::{OwnCluster, Story, World, eventually};
 
 pub(crate) fn stories() -> Vec<Story> {
@@ -166,6 +167,21 @@ impl Ruled {
             .await?;
         }
         Ok(())
+    }
+
+    /// Waits until `muster explain rule` begins so.
+    async fn explains(&self, rule: &str, cause: &str) -> Result<()> {
+        let spoke = self.agent.spoke().kubeconfig().display().to_string();
+        let namespace = ["-n", self.agent.name(), "--kubeconfig", &spoke];
+        eventually(LIMIT, &format!("{rule} to be explained"), || async {
+            let said = run_to_end(&[&["explain", "rule", rule][..], &namespace].concat()).await?;
+            ensure!(
+                said.code == Some(0) && said.stdout.starts_with(cause),
+                "{said:?}"
+            );
+            Ok(())
+        })
+        .await
     }
 
     /// What the rule's condition tells people.
@@ -401,5 +417,17 @@ async fn rules_that_cannot_work_say_why_and_hold_up_nobody(world: World) -> Resu
     let message = ruled.message_of("wrong").await?;
     ensure!(message.contains("labelSelector"), "{message}");
     ruled.apply(&config_map("seen", "1")).await?;
-    ruled.tells("seen", &["CREATE seen 1"]).await
+    ruled.tells("seen", &["CREATE seen 1"]).await?;
+    for (name, cause) in [
+        ("good", "ok: WatchRule "),
+        (
+            "nowhere",
+            "failed: Sink nowhere: spec.destination: the agent has no sink \"nowhere\"",
+        ),
+        ("pods", "failed: Resource pods: "),
+        ("wrong", "failed: WatchRule "),
+    ] {
+        ruled.explains(name, cause).await?;
+    }
+    Ok(())
 }
