@@ -16,7 +16,6 @@ const SHOWN: usize = 3;
 /// One or two sentences, then the tree, then what could not be read.
 pub(super) fn text(explained: &Explained, wide: bool, now: Timestamp) -> String {
     let tree = &explained.tree;
-    let path = first_cause(tree).map(|cause| cause.node);
     let mut text = summary(explained, now);
     text.push_str("\n\n");
     let mut writer = Writer {
@@ -24,7 +23,7 @@ pub(super) fn text(explained: &Explained, wide: bool, now: Timestamp) -> String 
         wide,
         now,
         root: tree,
-        cause: path,
+        cause: first_cause(tree).map(|cause| cause.node),
     };
     writer.node(tree, "", "");
     let mut text = writer.text;
@@ -41,11 +40,12 @@ pub(super) fn text(explained: &Explained, wide: bool, now: Timestamp) -> String 
 pub(super) fn summary(explained: &Explained, now: Timestamp) -> String {
     let tree = &explained.tree;
     let Some(cause) = first_cause(tree) else {
-        let told = match (&explained.owner, tree.message.as_str()) {
-            (_, "") => subject(explained).to_string(),
-            (_, message) => format!("{}: {message}", subject(explained)),
+        let subject = subject(tree);
+        let text = match subject.message.as_str() {
+            "" => format!("ok: {subject}"),
+            message => format!("ok: {subject}: {}", one_line(message)),
         };
-        return format!("ok: {told}{}", owner(explained));
+        return text + &owner(explained);
     };
     let node = cause.node;
     let on = match cause.cluster {
@@ -69,8 +69,7 @@ pub(super) fn summary(explained: &Explained, now: Timestamp) -> String {
 }
 
 /// What was asked about: of a work on its cluster the work.
-fn subject(explained: &Explained) -> &Node {
-    let tree = &explained.tree;
+fn subject(tree: &Node) -> &Node {
     match tree.children.first() {
         Some(work) if tree.kind == "ManagedCluster" => work,
         _ => tree,

@@ -4,6 +4,7 @@ use std::io::IsTerminal as _;
 
 use jiff::Timestamp;
 use muster_apiserver::age;
+use muster_core::explain::State;
 use muster_core::fleet::{ClusterRow, FleetReport, SetRow, WorkRow};
 
 use crate::cli::error::CommandError;
@@ -69,7 +70,7 @@ fn text(report: &FleetReport, notes: &[String], wide: bool, now: Timestamp) -> S
         parts.push(clusters(&report.clusters, wide, now));
     }
     if !report.works.is_empty() {
-        parts.push(works(&report.works, now));
+        parts.push(works(&report.works, wide, now));
     }
     let notes = notes.iter().map(|note| format!("note: {note}"));
     let notes: Vec<String> = notes.collect();
@@ -140,7 +141,17 @@ fn clusters(rows: &[ClusterRow], wide: bool, now: Timestamp) -> String {
     table(header, rows.iter().map(row))
 }
 
-fn works(rows: &[WorkRow], now: Timestamp) -> String {
+/// Works of no set: those that are fine are only counted, unless all is to be shown.
+fn works(rows: &[WorkRow], wide: bool, now: Timestamp) -> String {
+    let shown: Vec<&WorkRow> = rows
+        .iter()
+        .filter(|row| wide || row.state != State::Ok)
+        .collect();
+    let fine = match rows.len() - shown.len() {
+        0 => None,
+        1 => Some("1 work that belongs to no set is fine".to_owned()),
+        number => Some(format!("{number} works that belong to no set are fine")),
+    };
     let header = ["CLUSTER", "WORK OF NO SET", "STATE", "SINCE", "MESSAGE"];
     let row = |row: &WorkRow| {
         [
@@ -151,7 +162,9 @@ fn works(rows: &[WorkRow], now: Timestamp) -> String {
             one_line(&row.message),
         ]
     };
-    table(header, rows.iter().map(row))
+    let shown = (!shown.is_empty()).then(|| table(header, shown.into_iter().map(row)));
+    let parts: Vec<String> = shown.into_iter().chain(fine).collect();
+    parts.join("\n\n")
 }
 
 fn since(since: Option<Timestamp>, now: Timestamp) -> String {
@@ -160,10 +173,8 @@ fn since(since: Option<Timestamp>, now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use muster_api::replicaset::ReplicaSetPhase;
-    use muster_core::explain::State;
-
     use super::*;
+    use muster_api::replicaset::ReplicaSetPhase;
 
     fn report() -> FleetReport {
         let since = "2026-01-02T00:00:00Z".parse().ok();
@@ -190,14 +201,24 @@ mod tests {
                 since,
                 message: "web-1: no such type".to_owned(),
             }],
-            works: vec![WorkRow {
-                cluster: "c1".to_owned(),
-                name: "mine".to_owned(),
-                state: State::Ok,
-                reason: String::new(),
-                message: String::new(),
-                since: None,
-            }],
+            works: vec![
+                WorkRow {
+                    cluster: "c1".to_owned(),
+                    name: "fine".to_owned(),
+                    state: State::Ok,
+                    reason: String::new(),
+                    message: String::new(),
+                    since: None,
+                },
+                WorkRow {
+                    cluster: "c1".to_owned(),
+                    name: "mine".to_owned(),
+                    state: State::Waiting,
+                    reason: "NotSeen".to_owned(),
+                    message: "no agent".to_owned(),
+                    since,
+                },
+            ],
         }
     }
 
@@ -218,12 +239,18 @@ mod tests {
                         c1 failed 4 3 2 1 12m
 
                         CLUSTER WORK OF NO SET STATE SINCE MESSAGE
-                        c1 mine ok
+                        c1 mine waiting 12m no agent
+
+                        1 work that belongs to no set is fine
 
                         note: clusters could not be read";
         assert_eq!(lines(&shown), lines(expected));
         let wide = text(&report(), &[], true, now);
         assert!(wide.contains("12m    web-1: no such type"), "{wide}");
+        assert!(
+            wide.contains("fine") && !wide.contains("are fine"),
+            "{wide}"
+        );
     }
 
     #[test]

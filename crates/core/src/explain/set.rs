@@ -13,7 +13,7 @@ use muster_api::replicaset::ManifestWorkReplicaSet;
 use super::cluster::{Ahead, ClusterSeen, cluster_node};
 use super::node::{Node, State, Verdict};
 use super::reasons;
-use super::work::WorkSeen;
+use super::work::{WorkSeen, started};
 use crate::apply::spec_hash;
 use crate::replicaset::{
     Decision, Pause, PlacementFacts, PlacementRef, Progress, ReplicaSet, Report, Template,
@@ -50,8 +50,8 @@ pub struct SetSeen {
 }
 
 impl SetSeen {
-    /// The works with this label of a placement, by cluster: of several in one cluster the first by name
-    /// that is not being deleted, which is the one that counts.
+    /// The works with this label of a placement, by cluster: of several in one cluster the first by
+    /// name that is not being deleted, which is the one that counts.
     fn works_of(&self, label: &str) -> BTreeMap<&str, &WorkSeen> {
         let key = names::MANIFEST_WORK_REPLICA_SET_PLACEMENT_NAME_LABEL_KEY;
         let mut works: Vec<&WorkSeen> = self
@@ -144,8 +144,6 @@ impl SetSeen {
                 cluster: work.cluster().to_owned(),
                 name: work.metadata.name.clone().unwrap_or_default(),
             };
-            let annotations = work.metadata.annotations.as_ref();
-            let started = annotations.and_then(|all| all.get(names::ROLLOUT_STARTED_ANNOTATION));
             let placement = names::MANIFEST_WORK_REPLICA_SET_PLACEMENT_NAME_LABEL_KEY;
             let facts = WorkFacts {
                 placement: work.label(placement).to_owned(),
@@ -153,7 +151,7 @@ impl SetSeen {
                 version: None,
                 spec_hash: work.spec_hash,
                 labels: Arc::default(),
-                started: started.and_then(|text| text.parse().ok()),
+                started: started(&work.metadata),
                 unannotated: None,
                 deleting: work.metadata.deletion_timestamp.is_some(),
                 waits_for: None,

@@ -55,7 +55,7 @@ impl WorkSeen {
 }
 
 /// When a work was given its template, as far as the hub has noted it.
-fn started(metadata: &ObjectMeta) -> Option<Timestamp> {
+pub(super) fn started(metadata: &ObjectMeta) -> Option<Timestamp> {
     let annotations = metadata.annotations.as_ref()?;
     let started = annotations.get(names::ROLLOUT_STARTED_ANNOTATION)?;
     started.parse().ok()
