@@ -227,10 +227,13 @@ mod tests {
                 if command.contains(['[', '|', '…']) {
                     continue;
                 }
-                // A number where there has to be one.
-                let words = command
-                    .split_whitespace()
-                    .map(|word| if word == "N" { "2" } else { word });
+                // What stands for something is put in.
+                let words = command.split_whitespace().map(|word| match word {
+                    "N" => "2".to_owned(),
+                    "SHELL" => "bash".to_owned(),
+                    word if word.starts_with('-') => word.to_owned(),
+                    word => word.to_lowercase(),
+                });
                 seen += 1;
                 if let Err(error) = Cli::try_parse_from(words)
                     && !matches!(

@@ -46,6 +46,7 @@ const SECTIONS: &[(&str, &str, Tried)] = &[
     ("README.md", "Test it", By("this very run")),
     ("README.md", "Run it", Here),
     ("README.md", "Roll out, and back", Here),
+    ("README.md", "Why is it stuck?", Here),
     ("README.md", "Settings", Here),
     ("CONTRIBUTING.md", "Build and test", By("this very run")),
     (
@@ -58,6 +59,7 @@ const SECTIONS: &[(&str, &str, Tried)] = &[
     ("docs/operations.md", "Commands", By("agent_flags")),
     ("docs/operations.md", "Revisions", Here),
     ("docs/operations.md", "Following a rollout", Here),
+    ("docs/operations.md", "Why something is not done", Here),
     (
         "docs/operations.md",
         "Dashboard",
@@ -174,6 +176,10 @@ async fn the_readme_can_be_followed(servers: Arc<Servers>) -> Result<()> {
     let [status, pause, history, undo] = &lines[..] else {
         anyhow::bail!("other commands than this story knows: {lines:?}")
     };
+    // It would go on.
+    let why = readme("Why is it stuck?")?.lines();
+    let why = why.iter().map(|line| line.replace(" --watch", ""));
+    shell.run(&why.collect::<Vec<_>>()).await?;
     let line = async |line: &str| {
         let line = format!("{line} --kubeconfig hub.kubeconfig");
         shell.run(&[line]).await
@@ -226,6 +232,23 @@ async fn operations_and_troubleshooting_can_be_followed(servers: Arc<Servers>) -
     let work = works["items"][0]["metadata"]["name"]
         .as_str()
         .context("no work")?;
+    // `explain_command` has the one for a rule, which is at a cluster.
+    let why = operations("Why something is not done")?.lines();
+    let why: Vec<_> = why
+        .iter()
+        .filter(|line| !line.starts_with("muster explain rule"))
+        .map(|line| {
+            line.replace(
+                "web-59f312d2e4 --cluster north",
+                &format!("{work} --cluster simulated"),
+            )
+        })
+        .collect();
+    let printed = shell.run(&why).await?;
+    ensure!(
+        printed.contains("ManifestWorkReplicaSet default/web"),
+        "{printed}"
+    );
     let shell = shell
         .with("-n CLUSTER NAME", &format!("-n simulated {work}"))
         .with("NAME", "web")
