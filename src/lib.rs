@@ -7,11 +7,13 @@
 //! | [`runtime`] | what runs in a process, and in which order it starts and stops |
 //! | [`demo`] | `muster demo` |
 //! | [`http`], [`telemetry`] | metrics, probes, logs |
+//! | [`reference`](mod@reference) | pages of the manual that are made from code |
 
 pub mod cli;
 pub mod demo;
 pub mod exit;
 pub mod http;
+pub mod reference;
 pub mod runtime;
 pub mod settings;
 pub mod telemetry;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
+use muster_metrics::Metric;
 use thiserror::Error;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -14,6 +15,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 
+use crate::reference;
 use crate::settings::{LogFormat, Telemetry as Settings};
 
 /// Bounds of every histogram of durations, in seconds.
@@ -104,6 +106,7 @@ pub fn init(settings: &Settings) -> Result<Telemetry, TelemetryError> {
     let metrics = recorder.handle();
     metrics::set_global_recorder(recorder)
         .map_err(|error| TelemetryError::Metrics(error.into()))?;
+    reference::metrics().for_each(Metric::describe);
     Ok(Telemetry {
         filter: handle,
         metrics,

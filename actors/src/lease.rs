@@ -29,6 +29,7 @@ use std::time::Duration;
 use actix::prelude::*;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
+use muster_metrics::Metric;
 use rand::Rng;
 use serde::Serialize;
 use tokio::sync::watch;
@@ -37,6 +38,14 @@ use tracing::{info, warn};
 
 use self::record::{Known, Outcome};
 use crate::supervision::{Health, Io, IoError, Registry, Snapshot, Stop, StreamHealth};
+
+const HELD: Metric = Metric::gauge(
+    "muster_lease_held",
+    "1 while this process has the lease, 0 while it waits; absent without a lease.",
+);
+
+/// What is recorded of the lease.
+pub const METRICS: &[Metric] = &[HELD];
 
 /// Longest pause between two tries of a process that waits, in retry periods.
 const JITTER: f64 = 1.2;
@@ -102,10 +111,6 @@ pub enum Standing {
 /// It runs until [`Stop`], which gives the lease back if it is held; what is done under it must
 /// have ended by then.
 pub fn start(deps: LeaseDeps) -> (Addr<LeaseHolder>, watch::Receiver<Standing>) {
-    metrics::describe_gauge!(
-        "muster_lease_held",
-        "1 while this process has the lease, else 0"
-    );
     let (sender, receiver) = watch::channel(Standing::Waiting);
     let name = format!("{}/{}", deps.settings.namespace, deps.settings.name);
     let registry = deps.registry.clone();
@@ -146,7 +151,7 @@ pub struct LeaseHolder {
 
 impl LeaseHolder {
     fn new(deps: LeaseDeps, standing: watch::Sender<Standing>) -> Self {
-        metrics::gauge!("muster_lease_held").set(0.0);
+        metrics::gauge!(HELD.name).set(0.0);
         Self {
             deps,
             known: Known::default(),
@@ -213,7 +218,7 @@ impl LeaseHolder {
                 self.watch_deadline(ctx);
                 if *self.standing.borrow() == Standing::Waiting {
                     info!(lease = self.name(), "took the lease");
-                    metrics::gauge!("muster_lease_held").set(1.0);
+                    metrics::gauge!(HELD.name).set(1.0);
                     self.standing.send_replace(Standing::Leading);
                 }
                 Some(self.settings().retry_period)
@@ -285,7 +290,7 @@ impl LeaseHolder {
         {
             ctx.cancel_future(handle);
         }
-        metrics::gauge!("muster_lease_held").set(0.0);
+        metrics::gauge!(HELD.name).set(0.0);
         let why = format!("lost the lease {}: {why}", self.name());
         if let Some(stream) = &self.stream {
             stream.failing(&why);
@@ -345,7 +350,7 @@ impl Handler<Stop> for LeaseHolder {
         {
             ctx.cancel_future(handle);
         }
-        metrics::gauge!("muster_lease_held").set(0.0);
+        metrics::gauge!(HELD.name).set(0.0);
         let lost = matches!(*self.standing.borrow(), Standing::Lost(_));
         let may_hold = self.renewed.take().is_some() || self.asking;
         if lost || !may_hold {

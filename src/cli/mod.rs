@@ -22,6 +22,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::demo::DemoOptions;
+use crate::reference;
 use crate::runtime::Roles;
 use crate::settings::Sources;
 
@@ -122,6 +123,16 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
     },
+    /// Print a page of the manual.
+    #[command(subcommand, hide = true)]
+    Reference(Page),
+}
+
+/// A page that is made from code.
+#[derive(Debug, Subcommand)]
+enum Page {
+    /// Each metric with its labels.
+    Metrics,
 }
 
 #[derive(Debug, Subcommand)]
@@ -178,6 +189,7 @@ impl Cli {
             Command::Status(args) => args.run(),
             Command::Completions { shell } => manual::completions(shell),
             Command::Man { dir } => manual::man(dir.as_deref()),
+            Command::Reference(Page::Metrics) => output::show(reference::metrics_page()),
             Command::Config(ConfigCommand::Check(config)) => {
                 commands::config_check(&config.sources())
             }

@@ -103,7 +103,6 @@ pub(super) struct Links {
 impl Links {
     /// Reads files and starts the broker, if there is to be one.
     pub(super) async fn start(settings: &Settings) -> Result<Self, LinkError> {
-        muster_cloudevents::client::describe();
         let config = match &settings.mqtt.config_file {
             None => None,
             Some(path) => {

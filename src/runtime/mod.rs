@@ -60,7 +60,7 @@ pub use files::change_of;
 pub use hub::HubError;
 use overview::Lookout;
 pub use process::{block_on, kubeconfig_file, stop_signal, temporary_kubeconfig};
-pub use reload::{Hangups, Reloader, SettingsFile};
+pub use reload::{Hangups, METRICS, Reloader, SettingsFile};
 
 use self::controllers::{Controllers, Plan};
 use self::lease::Lease;

@@ -7,13 +7,31 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use metrics::{counter, describe_counter};
+use metrics::counter;
+use muster_metrics::{Label, Metric};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 
 use crate::settings::{Running, Settings, SettingsError};
 
-const RELOADS: &str = "muster_config_reloads_total";
+const RELOADS: Metric = Metric::counter(
+    "muster_config_reloads_total",
+    "Times that the settings were read again.",
+)
+.labels(&[Label::one_of(
+    "result",
+    &[
+        ("ok", "something has changed, and is taken over or named"),
+        ("unchanged", "they mean the same as before"),
+        (
+            "failed",
+            "they are wrong, and the old ones stay; the log names every mistake",
+        ),
+    ],
+)]);
+
+/// What is recorded of settings.
+pub const METRICS: &[Metric] = &[RELOADS];
 
 /// Pause between two looks at the file. A change counts when two looks agree on it, so that a file
 /// that an editor has emptied and not yet written is not taken for one without settings. Contents
@@ -121,14 +139,9 @@ pub struct Reloader<L> {
 impl<L: Fn() -> Result<Settings, SettingsError>> Reloader<L> {
     /// `load` brings all layers together, as at the start.
     pub fn new(file: SettingsFile, running: Running, load: L) -> Self {
-        describe_counter!(
-            RELOADS,
-            "Times that the settings were read again, by what came of it: taken over, wrong and \
-             left, or the same as before."
-        );
         // So that the first failure is an increase.
         for result in ["ok", "failed", "unchanged"] {
-            counter!(RELOADS, "result" => result).increment(0);
+            counter!(RELOADS.name, "result" => result).increment(0);
         }
         Self {
             file,
@@ -166,7 +179,7 @@ impl<L: Fn() -> Result<Settings, SettingsError>> Reloader<L> {
         let settings = match loaded {
             Ok(settings) => settings,
             Err(error) => {
-                counter!(RELOADS, "result" => "failed").increment(1);
+                counter!(RELOADS.name, "result" => "failed").increment(1);
                 if self.told.as_ref() != Some(&self.file.taken) {
                     error!(%error, "settings not read again, the old ones stay");
                     self.told = Some(self.file.taken.clone());
@@ -181,7 +194,7 @@ impl<L: Fn() -> Result<Settings, SettingsError>> Reloader<L> {
         } else {
             "ok"
         };
-        counter!(RELOADS, "result" => result).increment(1);
+        counter!(RELOADS.name, "result" => result).increment(1);
         if !changes.restart.is_empty() {
             let keys = changes.restart.join(", ");
             warn!(keys, "changed settings that take effect at the next start");
@@ -263,7 +276,7 @@ mod tests {
 
     fn counted(metrics: &str) -> [u32; 3] {
         ["ok", "failed", "unchanged"].map(|result| {
-            let name = format!("{RELOADS}{{result=\"{result}\"}} ");
+            let name = format!("{}{{result=\"{result}\"}} ", RELOADS.name);
             let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
             line.unwrap_or_else(|| panic!("no {name}in {metrics}"))
                 .parse()
@@ -294,7 +307,6 @@ mod tests {
         );
         let waits = "changed settings that take effect at the next start keys=\"hub.context\"";
         assert_eq!(log.matches(waits).count(), 2, "{log}");
-        assert!(metrics.contains(&format!("# HELP {RELOADS} ")), "{metrics}");
     }
 
     #[test]

@@ -1,78 +1,135 @@
-//! The agent's metrics, each named and described here once.
+//! The agent's metrics, each declared here once.
 
-use std::sync::Once;
 use std::time::Duration;
 
-use metrics::{
-    Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
-};
+use metrics::{counter, gauge, histogram};
+use muster_metrics::{Label, Metric};
 
-const RECONCILES: &str = "muster_agent_reconciles_total";
-const RECONCILE_DURATION: &str = "muster_agent_reconcile_duration_seconds";
-const STATUS_PATCHES: &str = "muster_agent_status_patches_total";
-const APPLY_WRITES: &str = "muster_agent_apply_writes_total";
-const FEEDBACK: &str = "muster_agent_feedback_evaluations_total";
-const WORKS: &str = "muster_agent_works";
-const REVIEWS: &str = "muster_agent_access_reviews_total";
-const EVICTING: &str = "muster_agent_evicting_works";
-const WATCH_EVENTS: &str = "muster_agent_watched_objects_total";
-const WATCH_MISSED: &str = "muster_watch_missed_total";
-const FEEDBACK_LATENCY: &str = "muster_agent_feedback_latency_seconds";
-const SPOKE_REACHABLE: &str = "muster_agent_spoke_reachable";
+const WORKS: Metric = Metric::gauge(
+    "muster_agent_works",
+    "Works that the agent of a cluster handles.",
+)
+.labels(&[Label::CLUSTER]);
+const SPOKE_REACHABLE: Metric = Metric::gauge(
+    "muster_agent_spoke_reachable",
+    "0 while the API server of a cluster does not answer, else 1.",
+)
+.labels(&[Label::CLUSTER]);
+const EVICTING: Metric = Metric::gauge(
+    "muster_agent_evicting_works",
+    "Records of works that the hub does not have (any more), waiting for their eviction.",
+)
+.labels(&[Label::CLUSTER]);
+const RECONCILES: Metric = Metric::counter("muster_agent_reconciles_total", "Passes over works.")
+    .labels(&[Label::one_of(
+        "result",
+        &[
+            ("ok", "all is as wanted"),
+            ("failed", "something failed, and is tried again"),
+            ("pending", "a deletion waits for objects to go"),
+            ("deleted", "the work is gone for good"),
+            ("panicked", "the pass ended by a defect, and is taken again"),
+        ],
+    )]);
+const RECONCILE_DURATION: Metric = Metric::durations(
+    "muster_agent_reconcile_duration_seconds",
+    "Time from the start of a pass to its last write, without waiting for a worker.",
+);
+const APPLY_WRITES: Metric = Metric::counter(
+    "muster_agent_apply_writes_total",
+    "Manifests applied and objects removed, by the kind of write that it took.",
+)
+.labels(&[Label::one_of(
+    "write",
+    &[
+        ("create", "the object was not there"),
+        ("update", "it was not as wanted"),
+        ("delete", "it is not wanted any more"),
+        ("none", "it was as wanted"),
+    ],
+)]);
+const STATUS_PATCHES: Metric = Metric::counter(
+    "muster_agent_status_patches_total",
+    "Patches of a work's status on the hub. A status that has not changed is not patched.",
+)
+.labels(&[Label::one_of(
+    "result",
+    &[
+        ("written", "the hub has it"),
+        (
+            "conflict",
+            "the work had changed; it is tried again at once",
+        ),
+        (
+            "failed",
+            "the hub refused it or did not answer; it is tried again",
+        ),
+    ],
+)]);
+const FEEDBACK: Metric = Metric::counter(
+    "muster_agent_feedback_evaluations_total",
+    "Looks at an object for feedback values.",
+)
+.labels(&[Label::one_of(
+    "result",
+    &[
+        ("ok", "all values were read"),
+        ("failed", "one could not be read; the work says which"),
+    ],
+)]);
+const FEEDBACK_LATENCY: Metric = Metric::durations(
+    "muster_agent_feedback_latency_seconds",
+    "Time from a watch event to the status patch that reports it.",
+);
+const WATCH_EVENTS: Metric = Metric::counter(
+    "muster_agent_watched_objects_total",
+    "States of watched objects that works were shown.",
+)
+.labels(&[Label::one_of(
+    "result",
+    &[
+        (
+            "changed",
+            "the work reports something else now, or the object is not as it wants it",
+        ),
+        ("irrelevant", "nothing had changed that concerns the work"),
+    ],
+)]);
+const WATCH_MISSED: Metric = Metric::counter(
+    "muster_watch_missed_total",
+    "Changes of watched values that a poll has found and the watch has not shown. Any is a defect, \
+     of muster or of the network.",
+);
+const REVIEWS: Metric = Metric::counter(
+    "muster_agent_access_reviews_total",
+    "Questions to the cluster about what executors may do. Remembered answers do not count.",
+)
+.labels(&[
+    Label::one_of(
+        "review",
+        &[
+            ("access", "may it do this"),
+            ("grant", "may it give these rights"),
+        ],
+    ),
+    Label::one_of("answer", &[("allowed", "yes"), ("denied", "no")]),
+]);
 
-/// Describes the metrics to the recorder; later calls do nothing.
-pub(super) fn describe() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        describe_counter!(RECONCILES, "Reconciles of works, by result.");
-        describe_histogram!(
-            RECONCILE_DURATION,
-            Unit::Seconds,
-            "Time from the start of a reconcile to its last write, without waiting for a worker."
-        );
-        describe_counter!(
-            STATUS_PATCHES,
-            "Patches of a work's status on the hub, by result. An unchanged status is not patched."
-        );
-        describe_counter!(
-            APPLY_WRITES,
-            "Manifests applied, by the kind of write it took; none where the object was as wanted."
-        );
-        describe_counter!(
-            FEEDBACK,
-            "Looks at an object for feedback values, by result."
-        );
-        describe_counter!(
-            REVIEWS,
-            "Questions to the cluster about what executors may do, by kind and answer. Remembered \
-             answers do not count."
-        );
-        describe_gauge!(
-            EVICTING,
-            "Records of works that the hub does not have (any more), waiting for their eviction."
-        );
-        describe_counter!(
-            WATCH_EVENTS,
-            "States of watched objects that works were shown, by whether one that they report, or \
-             that is not as they want it, had changed."
-        );
-        describe_counter!(
-            WATCH_MISSED,
-            "Changes of watched values that a poll has found and the watch has not shown. More \
-             than none is a defect."
-        );
-        describe_histogram!(
-            FEEDBACK_LATENCY,
-            Unit::Seconds,
-            "Time from a watch event to the status patch that reports it."
-        );
-        describe_gauge!(WORKS, "Works that the agent of a cluster handles.");
-        describe_gauge!(
-            SPOKE_REACHABLE,
-            "0 while the API server of a cluster does not answer, else 1."
-        );
-    });
-}
+/// What is recorded of agents.
+pub const METRICS: &[Metric] = &[
+    WORKS,
+    SPOKE_REACHABLE,
+    EVICTING,
+    RECONCILES,
+    RECONCILE_DURATION,
+    APPLY_WRITES,
+    STATUS_PATCHES,
+    FEEDBACK,
+    FEEDBACK_LATENCY,
+    WATCH_EVENTS,
+    WATCH_MISSED,
+    REVIEWS,
+];
 
 /// How a reconcile ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,8 +160,8 @@ impl ReconcileResult {
 }
 
 pub(super) fn reconciled(result: ReconcileResult, took: Duration) {
-    counter!(RECONCILES, "result" => result.as_str()).increment(1);
-    histogram!(RECONCILE_DURATION).record(took);
+    counter!(RECONCILES.name, "result" => result.as_str()).increment(1);
+    histogram!(RECONCILE_DURATION.name).record(took);
 }
 
 /// How a status patch ended.
@@ -121,7 +178,7 @@ pub(super) fn status_patched(result: PatchResult) {
         PatchResult::Conflict => "conflict",
         PatchResult::Failed => "failed",
     };
-    counter!(STATUS_PATCHES, "result" => result).increment(1);
+    counter!(STATUS_PATCHES.name, "result" => result).increment(1);
 }
 
 /// What it took to bring an object to the wanted state.
@@ -140,11 +197,11 @@ pub(super) fn applied(write: Write) {
         Write::Delete => "delete",
         Write::None => "none",
     };
-    counter!(APPLY_WRITES, "write" => write).increment(1);
+    counter!(APPLY_WRITES.name, "write" => write).increment(1);
 }
 
 pub(super) fn feedback_evaluated(failed: bool) {
-    counter!(FEEDBACK, "result" => if failed { "failed" } else { "ok" }).increment(1);
+    counter!(FEEDBACK.name, "result" => if failed { "failed" } else { "ok" }).increment(1);
 }
 
 /// What the state of a watched object means to a work.
@@ -159,15 +216,15 @@ pub(super) fn watch_event(event: Event) {
         Event::Changed => "changed",
         Event::Irrelevant => "irrelevant",
     };
-    counter!(WATCH_EVENTS, "result" => event).increment(1);
+    counter!(WATCH_EVENTS.name, "result" => event).increment(1);
 }
 
 pub(super) fn watch_missed() {
-    counter!(WATCH_MISSED).increment(1);
+    counter!(WATCH_MISSED.name).increment(1);
 }
 
 pub(super) fn feedback_latency(took: Duration) {
-    histogram!(FEEDBACK_LATENCY).record(took);
+    histogram!(FEEDBACK_LATENCY.name).record(took);
 }
 
 /// A question about an executor.
@@ -185,21 +242,20 @@ pub(super) fn reviewed(review: Review, allowed: bool) {
         Review::Grant => "grant",
     };
     let answer = if allowed { "allowed" } else { "denied" };
-    counter!(REVIEWS, "review" => review, "answer" => answer).increment(1);
+    counter!(REVIEWS.name, "review" => review, "answer" => answer).increment(1);
 }
-
-// Cardinality of the label `cluster`: the clusters in the config of this process.
 
 #[allow(clippy::cast_precision_loss, reason = "no agent has 2^52 works")]
 pub(super) fn works(cluster: &str, count: usize) {
-    gauge!(WORKS, "cluster" => cluster.to_owned()).set(count as f64);
+    gauge!(WORKS.name, "cluster" => cluster.to_owned()).set(count as f64);
 }
 
 pub(super) fn spoke_reachable(cluster: &str, reachable: bool) {
-    gauge!(SPOKE_REACHABLE, "cluster" => cluster.to_owned()).set(f64::from(u8::from(reachable)));
+    gauge!(SPOKE_REACHABLE.name, "cluster" => cluster.to_owned())
+        .set(f64::from(u8::from(reachable)));
 }
 
 #[allow(clippy::cast_precision_loss, reason = "no agent has 2^52 works")]
 pub(super) fn evicting(cluster: &str, count: usize) {
-    gauge!(EVICTING, "cluster" => cluster.to_owned()).set(count as f64);
+    gauge!(EVICTING.name, "cluster" => cluster.to_owned()).set(count as f64);
 }

@@ -60,6 +60,7 @@ pub use eviction::{Eviction, EvictionState, LookAgain};
 pub use manifest_work::{
     ExecutorUsed, ManifestWork, ManifestWorkState, RecordSeen, SettingsChanged, WorkChanged,
 };
+pub use metrics::METRICS;
 pub use observer::Sighted;
 pub use settings::AgentSettings;
 #[doc(hidden)]
@@ -115,7 +116,6 @@ impl std::fmt::Debug for AgentDeps {
 ///
 /// It runs until [`Stop`](crate::supervision::Stop), which stops its works first.
 pub fn start(deps: AgentDeps) -> Addr<ClusterAgent> {
-    metrics::describe();
     let name = deps.cluster.clone();
     let registry = deps.registry.clone();
     registry.start("ClusterAgent", name, ClusterAgent::new(deps))

@@ -31,6 +31,7 @@ use tracing::{debug, info, warn};
 
 use self::queue::{End, Queue};
 use super::HubDeps;
+use super::metrics;
 use super::views::{FinishView, ObjectName};
 use super::work_writes::WriteError;
 use crate::supervision::{IoError, Snapshot, Stop};
@@ -69,10 +70,6 @@ pub struct FinishedWorks {
 impl FinishedWorks {
     /// Starts the actor on the current arbiter.
     pub fn start(deps: HubDeps) -> Addr<Self> {
-        metrics::describe_counter!(
-            "muster_finished_work_deletions_total",
-            "Deletions of ManifestWorks whose time after their completion was over, by result"
-        );
         let registry = deps.registry.clone();
         registry.start("FinishedWorks", "hub", Self::new(deps))
     }
@@ -121,20 +118,16 @@ impl FinishedWorks {
     }
 
     fn answered(&mut self, name: &Arc<ObjectName>, end: &End, answer: Result<(), WriteError>) {
-        let count = |result| {
-            metrics::counter!("muster_finished_work_deletions_total", "result" => result)
-                .increment(1);
-        };
         match answer {
             Ok(()) => {
-                count("ok");
+                metrics::finished_deleted("ok");
                 info!(work = %name, "deleted a work whose time after its completion is over");
                 self.queue.done(name, end);
             }
             Err(error) if error.is_not_found() => self.queue.done(name, end),
             Err(error) => {
                 let changed = error.is_conflict();
-                count(if changed { "conflict" } else { "error" });
+                metrics::finished_deleted(if changed { "conflict" } else { "error" });
                 self.queue.failed(name, end, |backoff| {
                     let asked = error.retry_after().unwrap_or_default();
                     let pause = backoff.failed().max(asked);

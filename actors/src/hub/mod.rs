@@ -11,6 +11,7 @@
 
 mod facts;
 mod finished_works;
+mod metrics;
 mod placement_resolver;
 mod replica_set_aggregator;
 mod replica_sets;
@@ -27,6 +28,7 @@ use muster_workclient::events::AgentPresence;
 use tokio::sync::watch;
 
 pub use finished_works::FinishedWorks;
+pub use metrics::METRICS;
 pub use placement_resolver::{PlacementResolver, register_cluster};
 pub use replica_set_aggregator::ReplicaSetAggregator;
 pub use replica_sets::ReplicaSets;

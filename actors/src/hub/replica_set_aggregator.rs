@@ -40,7 +40,7 @@ use tracing::{debug, error, info, warn};
 use super::facts::{Fact, TellAgain};
 use super::views::{ObjectName, OwnedWork, SetView, WorkReducer, WorkView, spec_hash};
 use super::work_writes::{WorkRequest, WriteError, Written, carry_out, metadata_path};
-use super::{HubDeps, status_writer};
+use super::{HubDeps, metrics, status_writer};
 use crate::supervision::{Backoff, BackoffPolicy, Registry, Snapshot, Stop};
 use revisions::Revisions;
 use status::StatusWrites;
@@ -54,29 +54,6 @@ const MAX_IN_FLIGHT: usize = 32;
 /// How long after the end of a soak or a deadline it is looked at: timers may come a little early
 /// by the clock that conditions are compared with.
 const PAST_DEADLINE: Duration = Duration::from_millis(5);
-
-pub(super) fn describe_metrics() {
-    metrics::describe_counter!(
-        "muster_mwrs_work_writes_total",
-        "Writes of ManifestWorks by replica sets, by kind of write and result"
-    );
-    metrics::describe_counter!(
-        "muster_mwrs_status_patches_total",
-        "Status patches of ManifestWorkReplicaSets, by result"
-    );
-    metrics::describe_counter!(
-        "muster_mwrs_recount_differences_total",
-        "Self-checks in which the running counters differed from a recount; any is a defect"
-    );
-    metrics::describe_counter!(
-        sweep::DIFFERENCES,
-        "Works that were not as their events had told, found by the regular look; any is a defect"
-    );
-    metrics::describe_counter!(
-        revisions::WRITES,
-        "Writes of revisions of replica sets, by kind of write and result"
-    );
-}
 
 /// Where the set stands with its finalizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -472,9 +449,7 @@ impl ReplicaSetAggregator {
     ) {
         self.in_flight.remove(&key);
         let retry = key.clone();
-        let outcome = if result.is_ok() { "ok" } else { "error" };
-        metrics::counter!("muster_mwrs_work_writes_total", "kind" => kind, "result" => outcome)
-            .increment(1);
+        metrics::work_written(kind, result.is_ok());
         match result {
             Ok(Written::Work(work)) => {
                 self.recovered(&key);
@@ -620,7 +595,7 @@ impl ReplicaSetAggregator {
         let (running, recount) = (self.set.status(), self.set.recount());
         if running != recount {
             error!(replica_set = %self.id, ?running, ?recount, "running counters are wrong");
-            metrics::counter!("muster_mwrs_recount_differences_total").increment(1);
+            metrics::recount_differed();
         }
     }
 }

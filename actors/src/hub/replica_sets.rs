@@ -182,7 +182,6 @@ pub struct ReplicaSets {
 impl ReplicaSets {
     /// Starts the router on the current arbiter.
     pub fn start(deps: HubDeps) -> Addr<Self> {
-        super::replica_set_aggregator::describe_metrics();
         let registry = deps.registry.clone();
         registry.start("ReplicaSets", "hub", Self::new(deps))
     }

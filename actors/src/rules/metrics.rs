@@ -1,88 +1,175 @@
-//! What operators see of rules, each metric named and described here once.
+//! What operators see of rules, each metric declared here once.
 
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use metrics::{
-    Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
-};
+use metrics::{Label as Pair, counter, gauge, histogram};
 use muster_core::rule_events::{Operation, Pending};
+use muster_metrics::{Label, Metric};
 
 use super::outlet::Outlet;
 
-const EVENTS: &str = "muster_rule_events_total";
-const DEPTH: &str = "muster_rule_queue_depth";
-const AGE: &str = "muster_rule_queue_age_seconds";
-const DELIVERIES: &str = "muster_rule_deliveries_total";
-const LATENCY: &str = "muster_rule_delivery_latency_seconds";
-const SIGNALS: &str = "muster_rule_signals_total";
-const SIGNAL_DEPTH: &str = "muster_rule_signal_depth";
-const GVRS: &str = "muster_watch_manager_gvrs_active";
-const UPDATES: &str = "muster_watch_manager_updates_total";
-const UPDATE_DURATION: &str = "muster_watch_manager_update_duration_seconds";
-const UNRESOLVED: &str = "muster_watch_manager_unresolved";
+const SINK: Label = Label::names("sink", "name of the sink in the settings");
 
-/// Describes the metrics to the recorder; later calls do nothing.
-pub(super) fn describe() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        describe_counter!(
-            EVENTS,
-            "States of objects that rules want, by cluster, sink, operation and what came of it: queued for \
-             the sink, known to it already, filtered by the operations of the rules, or missed for \
-             want of room and looked for again."
-        );
-        describe_gauge!(DEPTH, "Events that wait for a sink.");
-        describe_gauge!(
-            AGE,
-            Unit::Seconds,
-            "Age of the oldest event that waits for a sink; 0 if none does."
-        );
-        describe_counter!(DELIVERIES, "Batches given to a sink, by result.");
-        describe_histogram!(
-            LATENCY,
-            Unit::Seconds,
-            "Time from a state of an object being seen to the sink having it."
-        );
-        describe_counter!(
-            SIGNALS,
-            "Changes of rules, by whether the signal was sent or one was under way already."
-        );
-        describe_gauge!(
-            SIGNAL_DEPTH,
-            "Signals of changed rules that wait; at most 1."
-        );
-        describe_gauge!(GVRS, "Types that are watched for rules.");
-        describe_counter!(
-            UPDATES,
-            "Plans of watches for rules, by result and by what asked for them."
-        );
-        describe_histogram!(
-            UPDATE_DURATION,
-            Unit::Seconds,
-            "Time from a plan being made to all its watches having listed."
-        );
-        describe_gauge!(
-            UNRESOLVED,
-            "Resources that rules name and nothing watches, by reason."
-        );
-    });
-}
+const EVENTS: Metric = Metric::counter(
+    "muster_rule_events_total",
+    "States of objects that rules want, by what came of them.",
+)
+.labels(&[
+    Label::CLUSTER,
+    SINK,
+    Label::one_of(
+        "operation",
+        &[
+            ("CREATE", "the sink did not have the object"),
+            ("UPDATE", "the object has changed"),
+            ("DELETE", "the object is gone, or no rule wants it any more"),
+            ("", "it was not decided"),
+        ],
+    ),
+    Label::one_of(
+        "result",
+        &[
+            ("queued", "an event waits for the sink"),
+            ("known", "the sink has it already"),
+            ("filtered", "no rule wants this operation"),
+            (
+                "missed",
+                "there was no room; it is looked for again once there is",
+            ),
+        ],
+    ),
+]);
+const DEPTH: Metric = Metric::gauge("muster_rule_queue_depth", "Events that wait for a sink.")
+    .labels(&[Label::CLUSTER, SINK]);
+const AGE: Metric = Metric::gauge(
+    "muster_rule_queue_age_seconds",
+    "Age of the oldest event that waits for a sink; 0 if none does.",
+)
+.in_seconds()
+.labels(&[Label::CLUSTER, SINK]);
+const DELIVERIES: Metric =
+    Metric::counter("muster_rule_deliveries_total", "Batches given to a sink.").labels(&[
+        Label::CLUSTER,
+        SINK,
+        Label::one_of(
+            "result",
+            &[
+                ("ok", "the sink has it"),
+                ("error", "it does not, and gets it again after a pause"),
+            ],
+        ),
+    ]);
+const LATENCY: Metric = Metric::durations(
+    "muster_rule_delivery_latency_seconds",
+    "Time from a state of an object being seen to the sink having it.",
+)
+.labels(&[Label::CLUSTER, SINK]);
+const SIGNALS: Metric = Metric::counter("muster_rule_signals_total", "Changes of what rules mean.")
+    .labels(&[Label::one_of(
+        "result",
+        &[
+            ("sent", "a signal was sent"),
+            ("coalesced", "one was under way already"),
+        ],
+    )]);
+const SIGNAL_DEPTH: Metric = Metric::gauge(
+    "muster_rule_signal_depth",
+    "Signals of changed rules that wait; at most 1.",
+);
+const GVRS: Metric = Metric::gauge(
+    "muster_watch_manager_gvrs_active",
+    "Types that are watched for rules.",
+)
+.labels(&[Label::CLUSTER]);
+const UPDATES: Metric = Metric::counter(
+    "muster_watch_manager_updates_total",
+    "Plans of watches for rules.",
+)
+.labels(&[
+    Label::one_of(
+        "result",
+        &[
+            (
+                "applied",
+                "watches have changed, and all that rules name is watched",
+            ),
+            (
+                "partial",
+                "watches have changed, and not all that rules name is watched",
+            ),
+            ("noop", "nothing had to change"),
+            ("error", "the API server did not tell what it serves"),
+        ],
+    ),
+    Label::one_of(
+        "trigger",
+        &[
+            ("rule", "rules have changed"),
+            ("discovery", "a type has come or gone"),
+            ("periodic", "it was time for a look (watch.heartbeat)"),
+        ],
+    ),
+]);
+const UPDATE_DURATION: Metric = Metric::durations(
+    "muster_watch_manager_update_duration_seconds",
+    "Time from a plan being made to all its watches having listed.",
+);
+const UNRESOLVED: Metric = Metric::gauge(
+    "muster_watch_manager_unresolved",
+    "Resources that rules name and nothing watches.",
+)
+.labels(&[
+    Label::CLUSTER,
+    Label::one_of(
+        "reason",
+        &[
+            ("TypeUnknown", "it is not served"),
+            ("Ambiguous", "it could be one of several types"),
+            ("Excluded", "the settings exclude it"),
+            ("RefusedBySink", "the sink of the rule takes nothing of it"),
+            ("NotWatchable", "it cannot be listed and watched"),
+            (
+                "WrongScope",
+                "it has namespaces where the rule means objects without, or the other way round",
+            ),
+            (
+                "DiscoveryFailed",
+                "the API server did not tell whether it is served",
+            ),
+        ],
+    ),
+]);
+
+/// What is recorded of rules.
+pub const METRICS: &[Metric] = &[
+    EVENTS,
+    DEPTH,
+    AGE,
+    DELIVERIES,
+    LATENCY,
+    SIGNALS,
+    SIGNAL_DEPTH,
+    GVRS,
+    UPDATES,
+    UPDATE_DURATION,
+    UNRESOLVED,
+];
 
 /// Whose figures: a process may have agents of several clusters, each with all sinks.
-fn labels(outlet: &Outlet) -> Vec<Label> {
+fn labels(outlet: &Outlet) -> Vec<Pair> {
     vec![
-        Label::new("cluster", Arc::clone(outlet.cluster())),
-        Label::new("sink", Arc::clone(outlet.sink())),
+        Pair::new("cluster", Arc::clone(outlet.cluster())),
+        Pair::new("sink", Arc::clone(outlet.sink())),
     ]
 }
 
 fn labels_and<const N: usize>(
     outlet: &Outlet,
     more: [(&'static str, &'static str); N],
-) -> Vec<Label> {
-    let more = more.map(|(name, value)| Label::from_static_parts(name, value));
+) -> Vec<Pair> {
+    let more = more.map(|(name, value)| Pair::from_static_parts(name, value));
     let mut labels = labels(outlet);
     labels.extend(more);
     labels
@@ -91,14 +178,14 @@ fn labels_and<const N: usize>(
 pub(super) fn event(outlet: &Outlet, operation: Option<Operation>, result: &'static str) {
     let operation = operation.map_or("", Operation::as_str);
     let more = [("operation", operation), ("result", result)];
-    counter!(EVENTS, labels_and(outlet, more)).increment(1);
+    counter!(EVENTS.name, labels_and(outlet, more)).increment(1);
 }
 
 #[allow(clippy::cast_precision_loss, reason = "queues are short")]
 pub(super) fn queue(outlet: &Outlet, pending: &Pending) {
-    gauge!(DEPTH, labels(outlet)).set(pending.len() as f64);
+    gauge!(DEPTH.name, labels(outlet)).set(pending.len() as f64);
     let age = pending.oldest().map(age).unwrap_or_default();
-    gauge!(AGE, labels(outlet)).set(age.as_secs_f64());
+    gauge!(AGE.name, labels(outlet)).set(age.as_secs_f64());
 }
 
 fn age(seen: Timestamp) -> Duration {
@@ -107,37 +194,37 @@ fn age(seen: Timestamp) -> Duration {
 
 pub(super) fn delivery(outlet: &Outlet, oldest: Option<Timestamp>, delivered: bool) {
     let result = if delivered { "ok" } else { "error" };
-    counter!(DELIVERIES, labels_and(outlet, [("result", result)])).increment(1);
+    counter!(DELIVERIES.name, labels_and(outlet, [("result", result)])).increment(1);
     if let Some(seen) = oldest.filter(|_| delivered) {
-        histogram!(LATENCY, labels(outlet)).record(age(seen));
+        histogram!(LATENCY.name, labels(outlet)).record(age(seen));
     }
 }
 
 pub(super) fn signal(sent: bool, depth: usize) {
     let result = if sent { "sent" } else { "coalesced" };
-    counter!(SIGNALS, "result" => result).increment(1);
+    counter!(SIGNALS.name, "result" => result).increment(1);
     signal_depth(depth);
 }
 
 #[allow(clippy::cast_precision_loss, reason = "0 or 1")]
 pub(super) fn signal_depth(depth: usize) {
-    gauge!(SIGNAL_DEPTH).set(depth as f64);
+    gauge!(SIGNAL_DEPTH.name).set(depth as f64);
 }
 
 /// Types that are watched for rules, and resources that nothing watches, by reason.
 #[allow(clippy::cast_precision_loss, reason = "there are few")]
 pub(super) fn plan(cluster: &str, types: usize, unresolved: &[(&'static str, usize)]) {
-    gauge!(GVRS, "cluster" => cluster.to_owned()).set(types as f64);
+    gauge!(GVRS.name, "cluster" => cluster.to_owned()).set(types as f64);
     for (reason, number) in unresolved {
-        gauge!(UNRESOLVED, "cluster" => cluster.to_owned(), "reason" => *reason)
+        gauge!(UNRESOLVED.name, "cluster" => cluster.to_owned(), "reason" => *reason)
             .set(*number as f64);
     }
 }
 
 pub(super) fn update(result: &'static str, trigger: &'static str) {
-    counter!(UPDATES, "result" => result, "trigger" => trigger).increment(1);
+    counter!(UPDATES.name, "result" => result, "trigger" => trigger).increment(1);
 }
 
 pub(super) fn update_took(duration: Duration) {
-    histogram!(UPDATE_DURATION).record(duration);
+    histogram!(UPDATE_DURATION.name).record(duration);
 }

@@ -56,6 +56,7 @@ use muster_core::rule_events::Room;
 use muster_core::watch_rules::Exclusions;
 
 pub use event_queue::EventQueueState;
+pub use metrics::METRICS;
 pub use rule_store::RuleStoreReport;
 pub use rule_supervisor::RuleSupervisorState;
 #[doc(hidden)]

@@ -156,7 +156,6 @@ impl std::fmt::Debug for RuleSupervisor {
 
 impl RuleSupervisor {
     pub(super) fn new(deps: SupervisorDeps) -> Self {
-        metrics::describe();
         let changed = Arc::new(Notify::new());
         let listeners = Listeners::new(
             deps.client.clone(),

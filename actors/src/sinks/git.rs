@@ -21,13 +21,27 @@ use muster_core::watch_rules::Ordered;
 use muster_gitfiles::{
     Branch, Branches, Change, Config, FilePath, GitError, GitErrorKind, ObjectName, message,
 };
+use muster_metrics::{Label, Metric};
 use serde_json::Value;
 use tracing::warn;
 
 use super::{Sink, SinkError};
 use crate::rules::SinkMaker;
 
-const LEFT_OUT: &str = "muster_rule_git_left_out_total";
+const LEFT_OUT: Metric = Metric::counter(
+    "muster_rule_git_left_out_total",
+    "States of objects that a git sink did not write.",
+)
+.labels(&[Label::one_of(
+    "reason",
+    &[
+        ("secret", "there is no command to encrypt it"),
+        ("path", "its name cannot be a file"),
+    ],
+)]);
+
+/// What is recorded of git sinks.
+pub(super) const METRICS: &[Metric] = &[LEFT_OUT];
 
 /// Makes sinks that write to one branch. Those of one process share its writer.
 #[derive(Debug)]
@@ -51,11 +65,6 @@ impl GitSinks {
         branches: Branches,
         window: Duration,
     ) -> Self {
-        metrics::describe_counter!(
-            LEFT_OUT,
-            "States of objects that the git sink did not write, by reason: secret where there is no \
-             command to encrypt it, or path where the name cannot be a file."
-        );
         Self {
             config,
             folder: folder.into(),
@@ -201,7 +210,7 @@ fn name_of(event: &Event) -> ObjectName {
 /// An event that no try would bring in must not hold up the others.
 fn left_out(event: &Event, reason: &'static str, why: &str) {
     warn!(object = %event.key, reason, why, "object not written to git");
-    metrics::counter!(LEFT_OUT, "reason" => reason).increment(1);
+    metrics::counter!(LEFT_OUT.name, "reason" => reason).increment(1);
 }
 
 fn yaml(object: &str) -> Result<String, SinkError> {

@@ -14,10 +14,14 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use muster_core::rule_events::Event;
+use muster_metrics::Metric;
 
 pub use git::GitSinks;
 pub use log::{LogSinks, LogTarget};
 pub use mqtt::MqttSinks;
+
+/// What is recorded of sinks.
+pub const METRICS: &[Metric] = git::METRICS;
 
 /// Takes events.
 pub trait Sink: Send + 'static {

@@ -27,6 +27,7 @@ mod tests;
 pub use backoff::{Backoff, BackoffPolicy};
 pub use health::{Health, StreamHealth, StreamReport, StreamState};
 pub use io::{Io, IoError, Running};
+pub use metrics::METRICS;
 pub use registry::{ActorReport, Registry, Snapshot};
 pub(crate) use supervise::panic_text;
 pub use tell::{Outbox, Refused, Stop, stop, tell};

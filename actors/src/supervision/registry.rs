@@ -120,7 +120,6 @@ impl Default for Registry {
 impl Registry {
     /// An empty registry.
     pub fn new() -> Self {
-        metrics::describe();
         Self(Arc::new(Shared {
             next_id: AtomicU64::new(0),
             panics: AtomicU64::new(0),

@@ -28,6 +28,7 @@ mod watch_supervisor;
 mod watched_resource;
 
 pub use area::{Area, AreaListener, AreaSubscription};
+pub use metrics::METRICS;
 pub use object::WatchedObject;
 pub use table::{
     Coverage, Denial, Listed, ObjectPath, Subscriber, Subscription, Unwatched, Watches,

@@ -149,7 +149,6 @@ impl WatchSupervisor {
         registry: Registry,
         health: Health,
     ) -> Self {
-        metrics::describe();
         Self {
             deps: WatchDeps {
                 cluster: cluster.into(),

@@ -19,7 +19,6 @@ use crate::door::{self, Counted, House};
 use crate::gate::Rules;
 use crate::identity::Identities;
 use crate::limits::Limits;
-use crate::metrics;
 use crate::sessions::Sessions;
 use crate::tls::{TlsError, TlsFiles};
 
@@ -113,7 +112,6 @@ impl Broker {
         };
         let listener = TcpListener::bind(settings.listen).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
-        metrics::describe();
         if tls.is_none() && !address.ip().is_loopback() {
             warn!(%address, "the MQTT broker speaks no TLS: passwords travel in the clear");
         }

@@ -48,5 +48,6 @@ pub mod tls;
 pub use broker::{Broker, BrokerError, BrokerSettings};
 pub use identity::{Identities, IdentityError};
 pub use limits::Limits;
+pub use metrics::METRICS;
 pub use password::hash_password;
 pub use tls::{TlsError, TlsFiles};

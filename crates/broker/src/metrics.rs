@@ -1,42 +1,55 @@
-//! The broker's metrics, each named and described here once.
+//! The broker's metrics, each declared here once.
 //!
 //! There is none of messages that the broker drops: mqtt5 drops the oldest message of a full
 //! queue, and one of QoS 0 for a slow client, without telling. `muster_broker_full_queues` shows
 //! where that is about to happen.
 
-use std::sync::Once;
+use metrics::{counter, gauge};
+use muster_metrics::{Label, Metric};
 
-use metrics::{counter, describe_counter, describe_gauge, gauge};
+const CONNECTIONS: Metric = Metric::gauge(
+    "muster_broker_connections",
+    "Clients connected to the embedded MQTT broker.",
+);
+const REFUSED: Metric = Metric::counter(
+    "muster_broker_refused_total",
+    "Connections, subscriptions and messages that the embedded MQTT broker refused. Who was let in is \
+     in its log (`client admitted`); who was not, with the level `debug`.",
+)
+.labels(&[Label::one_of(
+    "reason",
+    &[
+        ("tls", "a handshake: failed, or not done within 10 s"),
+        ("protocol", "a connection, ended for a malformed packet"),
+        ("version", "MQTT 3"),
+        ("packet_size", "a connection, ended for a packet that is too large"),
+        ("credentials", "a login: wrong user or password"),
+        ("certificate", "a login: a certificate that nobody knows"),
+        ("anonymous", "a connection without a login"),
+        ("will", "a connection whose last will goes to a foreign topic"),
+        ("client_id", "a client id that is another user's, or too long, or with a slash"),
+        ("sessions", "one more session than there may be"),
+        ("connections", "one more connection than there may be"),
+        ("publish", "a message to a foreign topic"),
+        ("subscribe", "a subscription to foreign topics"),
+    ],
+)]);
+const MESSAGES: Metric = Metric::counter(
+    "muster_broker_messages_total",
+    "Messages that the embedded MQTT broker has passed.",
+)
+.labels(&[Label::one_of(
+    "direction",
+    &[("in", "received, refused ones too"), ("out", "sent")],
+)]);
+const FULL_QUEUES: Metric = Metric::gauge(
+    "muster_broker_full_queues",
+    "Clients for which as many messages wait as may (broker.max_queued_messages): each further one \
+     displaces the oldest.",
+);
 
-const CONNECTIONS: &str = "muster_broker_connections";
-const REFUSED: &str = "muster_broker_refused_total";
-const MESSAGES: &str = "muster_broker_messages_total";
-const FULL_QUEUES: &str = "muster_broker_full_queues";
-
-/// Describes the metrics to the recorder; later calls do nothing.
-pub(crate) fn describe() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        describe_gauge!(
-            CONNECTIONS,
-            "Clients connected to the embedded MQTT broker."
-        );
-        describe_counter!(
-            REFUSED,
-            "Connections, subscriptions and messages that the embedded MQTT broker refused, by \
-             reason."
-        );
-        describe_counter!(
-            MESSAGES,
-            "Messages that the embedded MQTT broker received (in; refused ones too) and sent (out)."
-        );
-        describe_gauge!(
-            FULL_QUEUES,
-            "Clients for which as many messages wait as may (max_queued_messages): each further \
-             one displaces the oldest."
-        );
-    });
-}
+/// What is recorded of the broker.
+pub const METRICS: &[Metric] = &[CONNECTIONS, REFUSED, MESSAGES, FULL_QUEUES];
 
 /// Why something was refused: the label `reason`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,23 +90,23 @@ impl Reason {
 }
 
 pub(crate) fn refused(reason: Reason) {
-    counter!(REFUSED, "reason" => reason.label()).increment(1);
+    counter!(REFUSED.name, "reason" => reason.label()).increment(1);
 }
 
 pub(crate) fn connected() {
-    gauge!(CONNECTIONS).increment(1.0);
+    gauge!(CONNECTIONS.name).increment(1.0);
 }
 
 pub(crate) fn disconnected() {
-    gauge!(CONNECTIONS).decrement(1.0);
+    gauge!(CONNECTIONS.name).decrement(1.0);
 }
 
 pub(crate) fn messages(received: u64, sent: u64) {
-    counter!(MESSAGES, "direction" => "in").increment(received);
-    counter!(MESSAGES, "direction" => "out").increment(sent);
+    counter!(MESSAGES.name, "direction" => "in").increment(received);
+    counter!(MESSAGES.name, "direction" => "out").increment(sent);
 }
 
 #[allow(clippy::cast_precision_loss, reason = "no broker has 2^52 clients")]
 pub(crate) fn full_queues(count: usize) {
-    gauge!(FULL_QUEUES).set(count as f64);
+    gauge!(FULL_QUEUES.name).set(count as f64);
 }

@@ -21,7 +21,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 pub use agent::{AgentClient, AgentStore, Held, Taken};
-pub use metrics::describe;
+pub use metrics::METRICS;
 pub use running::Subscription;
 pub use source::{Known, SourceClient, SourceStore, TakenStatus};
 

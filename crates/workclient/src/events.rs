@@ -23,6 +23,7 @@ pub use agent::{AgentEvents, AgentWorks};
 pub use hub::{AgentPresence, HubWorks};
 pub use link::{EventLink, HubLink};
 pub use source::{HubEvents, SourceEvents};
+pub use status_writes::METRICS;
 
 /// Why works cannot travel as events.
 #[derive(Debug, thiserror::Error)]

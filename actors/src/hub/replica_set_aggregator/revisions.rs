@@ -24,13 +24,11 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tracing::{info, warn};
 
+use super::super::metrics;
 use super::super::views::{ObjectName, SetView};
 use super::super::work_writes::WriteError;
 use super::ReplicaSetAggregator;
 use crate::supervision::{Backoff, BackoffPolicy};
-
-/// Counts writes of revisions.
-pub(super) const WRITES: &str = "muster_mwrs_revision_writes_total";
 
 /// What an aggregator knows of the revisions of its set.
 #[derive(Debug)]
@@ -221,8 +219,7 @@ impl ReplicaSetAggregator {
             actor.revisions.due = true;
             let result = result.unwrap_or_else(|error| Err(error.into()));
             if let Some(kind) = kind {
-                let outcome = if result.is_ok() { "ok" } else { "error" };
-                metrics::counter!(WRITES, "kind" => kind, "result" => outcome).increment(1);
+                metrics::revision_written(kind, result.is_ok());
             }
             match result {
                 Ok(done) => {

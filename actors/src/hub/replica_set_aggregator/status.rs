@@ -12,9 +12,9 @@ use muster_core::replicaset::StatusDraft;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::super::status_writer;
 use super::super::views::SetView;
 use super::super::work_writes::WriteError;
+use super::super::{metrics, status_writer};
 use super::ReplicaSetAggregator;
 use crate::supervision::{Backoff, BackoffPolicy};
 
@@ -141,8 +141,7 @@ impl ReplicaSetAggregator {
         ctx: &mut Context<Self>,
     ) {
         self.status_writes.in_flight = false;
-        let outcome = if result.is_ok() { "ok" } else { "error" };
-        metrics::counter!("muster_mwrs_status_patches_total", "result" => outcome).increment(1);
+        metrics::status_patched(result.is_ok());
         match result {
             Ok(()) => {
                 self.status_writes.backoff.succeeded();

@@ -15,12 +15,10 @@ use muster_api::constants as names;
 use muster_core::replicaset::{WorkKey, owner_label};
 use tracing::{debug, warn};
 
+use super::super::metrics;
 use super::super::views::{ObjectName, OwnedWork, WorkView, version_of};
 use super::super::work_writes::WriteError;
 use super::{Listing, ReplicaSetAggregator};
-
-/// Counts what sweeps found.
-pub(super) const DIFFERENCES: &str = "muster_mwrs_sweep_differences_total";
 
 /// Works in one answer: names, labels and annotations only, 1 KB each.
 const PAGE: u32 = 500;
@@ -99,7 +97,7 @@ impl ReplicaSetAggregator {
                 replica_set = %actor.id, cluster = key.cluster, work = key.name,
                 "a work is not as its events told"
             );
-            metrics::counter!(DIFFERENCES).increment(1);
+            metrics::work_differed();
             // Whatever was known of it: a hub that was put back to a backup has lower versions.
             actor.set.tick(Timestamp::now());
             match facts {

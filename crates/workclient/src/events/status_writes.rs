@@ -12,6 +12,7 @@ use kube::api::{Patch, PatchParams};
 use muster_api::conditions::FALSE;
 use muster_api::constants::WORK_APPLIED;
 use muster_api::work::{ManifestWorkStatus, RawManifestWork};
+use muster_metrics::Metric;
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -32,8 +33,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The reason of a work that cannot be sent.
 const NOT_SENDABLE: &str = "NotSendable";
 
-/// Counts writes that failed; each is tried again.
-const FAILED: &str = "muster_event_status_writes_failed_total";
+const FAILED: Metric = Metric::counter(
+    "muster_event_status_writes_failed_total",
+    "Statuses from events that the hub's API did not take; each is tried again.",
+);
+
+/// What is recorded of works that travel as events.
+pub const METRICS: &[Metric] = &[FAILED];
 
 /// Uids of works for which something is to be written. Each is in it once: what is written is what
 /// is known when its turn comes.
@@ -79,10 +85,6 @@ impl StatusWrites {
 
 /// Writes, for as long as anybody has the works.
 pub(super) fn start(works: &Arc<HubWorks>, queue: Queue) {
-    metrics::describe_counter!(
-        FAILED,
-        "statuses from events that could not be written to the hub's API at a try"
-    );
     let works = Arc::downgrade(works);
     tokio::spawn(async move {
         let queue = UnboundedReceiverStream::new(queue);
@@ -111,7 +113,7 @@ async fn write(works: Weak<HubWorks>, uid: String, pause: Duration) {
             let pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
             let (cluster, name) = (&pending.cluster, &pending.name);
             warn!(%cluster, name, %error, ?pause, "status not written yet");
-            metrics::counter!(FAILED).increment(1);
+            metrics::counter!(FAILED.name).increment(1);
             let works = Arc::downgrade(&works);
             // It does not keep others waiting.
             tokio::spawn(async move {

@@ -1,0 +1,122 @@
+//! The metrics of the hub, each declared here once.
+
+use metrics::counter;
+use muster_metrics::{Label, Metric};
+
+const RESULT: Label = Label::one_of(
+    "result",
+    &[
+        ("ok", "the hub's API took it"),
+        (
+            "error",
+            "it refused it or did not answer; it is tried again",
+        ),
+    ],
+);
+
+const WORK_WRITES: Metric = Metric::counter(
+    "muster_mwrs_work_writes_total",
+    "Writes of ManifestWorks by replica sets.",
+)
+.labels(&[
+    Label::one_of(
+        "kind",
+        &[
+            ("create", "the cluster had no work of the set"),
+            ("patch", "its work was not as the template wants it"),
+            (
+                "delete",
+                "no placement selects the cluster any more, or the set goes",
+            ),
+        ],
+    ),
+    RESULT,
+]);
+const STATUS_PATCHES: Metric = Metric::counter(
+    "muster_mwrs_status_patches_total",
+    "Status patches of ManifestWorkReplicaSets. A status that has not changed is not patched.",
+)
+.labels(&[RESULT]);
+const REVISION_WRITES: Metric = Metric::counter(
+    "muster_mwrs_revision_writes_total",
+    "Writes of revisions of replica sets.",
+)
+.labels(&[
+    Label::one_of(
+        "kind",
+        &[
+            (
+                "create",
+                "the set has a template that it did not have before",
+            ),
+            ("update", "it has one again, or another cause of its change"),
+            ("delete", "there are more than its limit"),
+        ],
+    ),
+    RESULT,
+]);
+const RECOUNT_DIFFERENCES: Metric = Metric::counter(
+    "muster_mwrs_recount_differences_total",
+    "Self-checks in which the running counters differed from a recount; any is a defect.",
+);
+const SWEEP_DIFFERENCES: Metric = Metric::counter(
+    "muster_mwrs_sweep_differences_total",
+    "Works that were not as their events had told, found by the look every ten minutes; any is a \
+     defect.",
+);
+const FINISHED_DELETIONS: Metric = Metric::counter(
+    "muster_finished_work_deletions_total",
+    "Deletions of works that are finished for longer than their `ttlSecondsAfterFinished`.",
+)
+.labels(&[Label::one_of(
+    "result",
+    &[
+        ("ok", "the work goes"),
+        (
+            "conflict",
+            "it has changed since it was seen, and is looked at again",
+        ),
+        (
+            "error",
+            "the hub's API refused or did not answer; it is tried again",
+        ),
+    ],
+)]);
+
+/// What is recorded of the hub.
+pub const METRICS: &[Metric] = &[
+    WORK_WRITES,
+    STATUS_PATCHES,
+    REVISION_WRITES,
+    RECOUNT_DIFFERENCES,
+    SWEEP_DIFFERENCES,
+    FINISHED_DELETIONS,
+];
+
+const fn result(ok: bool) -> &'static str {
+    if ok { "ok" } else { "error" }
+}
+
+pub(super) fn work_written(kind: &'static str, ok: bool) {
+    counter!(WORK_WRITES.name, "kind" => kind, "result" => result(ok)).increment(1);
+}
+
+pub(super) fn status_patched(ok: bool) {
+    counter!(STATUS_PATCHES.name, "result" => result(ok)).increment(1);
+}
+
+pub(super) fn revision_written(kind: &'static str, ok: bool) {
+    counter!(REVISION_WRITES.name, "kind" => kind, "result" => result(ok)).increment(1);
+}
+
+pub(super) fn recount_differed() {
+    counter!(RECOUNT_DIFFERENCES.name).increment(1);
+}
+
+pub(super) fn work_differed() {
+    counter!(SWEEP_DIFFERENCES.name).increment(1);
+}
+
+pub(super) fn finished_deleted(result: &'static str) {
+    counter!(FINISHED_DELETIONS.name, "result" => result).increment(1);
+}
