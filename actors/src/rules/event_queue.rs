@@ -184,6 +184,9 @@ impl EventQueue {
             match result {
                 Ok(()) => {
                     actor.delivered += number as u64;
+                    if number > 0 {
+                        actor.backoff.succeeded();
+                    }
                     actor.outlet.set_failing(None);
                     if actor.failing.take().is_some() {
                         info!(sink = %actor.outlet.sink(), "sink takes events again");

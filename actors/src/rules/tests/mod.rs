@@ -346,6 +346,21 @@ async fn a_sink_that_fails_is_given_the_same_again_and_says_why() {
     world.end().await;
 }
 
+/// What fails now and then is not left alone for longer and longer: it has worked meanwhile.
+#[actix::test]
+async fn a_sink_that_works_again_has_its_failures_forgotten() {
+    let world = World::start(Room::default(), Ear::new());
+    for n in 1..=5 {
+        world.ear.fails("disk full", 1);
+        let before = Instant::now();
+        show(&world.outlet, "a", n, u8::try_from(n).unwrap());
+        eventually(|| world.ear.told().len(), |told| *told as u64 == n).await;
+        let took = before.elapsed().as_secs_f64();
+        assert!((0.3..0.6).contains(&took), "{took} at failure {n}");
+    }
+    world.end().await;
+}
+
 /// S147: a sink with a window is given together what comes within it; what is full does not wait, nor
 /// does what is left at the end, nor what has waited before.
 #[actix::test]
