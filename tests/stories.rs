@@ -47,6 +47,7 @@ mod stories {
     pub(crate) mod image;
     pub(crate) mod kubectl;
     pub(crate) mod parts;
+    pub(crate) mod prometheus;
     pub(crate) mod reload;
     pub(crate) mod replica_sets;
     pub(crate) mod rollout;
@@ -75,6 +76,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::image::stories(),
         stories::kubectl::stories(),
         stories::parts::stories(),
+        stories::prometheus::stories(),
         stories::reload::stories(),
         stories::replica_sets::stories(),
         stories::rollout::stories(),

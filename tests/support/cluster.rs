@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
+use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
@@ -51,6 +52,15 @@ impl Cluster {
     /// The file that gives other programs the same access.
     pub(crate) fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
+    }
+
+    /// Writes a file into `dir` that gives other programs the rights of a user.
+    pub(crate) fn kubeconfig_as(&self, user: &str, dir: &Path) -> Result<PathBuf> {
+        let mut config: Value = serde_json::from_slice(&std::fs::read(&self.kubeconfig)?)?;
+        config["users"][0]["user"]["as"] = user.into();
+        let file = dir.join(format!("{}.kubeconfig", user.replace(':', "-")));
+        std::fs::write(&file, config.to_string())?;
+        Ok(file)
     }
 
     /// Creates a namespace that no other story has.

@@ -122,30 +122,24 @@ impl Mosquitto {
 
     /// A `mosquitto_pub` for this broker that speaks MQTT 5.
     pub(crate) fn publisher(&self) -> Command {
-        self.mqtt5(&self.publisher)
+        mqtt5(&self.publisher, self.port)
     }
 
     /// A `mosquitto_sub` for this broker that speaks MQTT 5.
     pub(crate) fn subscriber(&self) -> Command {
-        self.mqtt5(&self.subscriber)
-    }
-
-    fn mqtt5(&self, program: &Path) -> Command {
-        let mut command = Command::new(program);
-        command.args([
-            "-h",
-            "127.0.0.1",
-            "-V",
-            "mqttv5",
-            "-p",
-            &self.port.to_string(),
-        ]);
-        command.kill_on_drop(true);
-        command
+        mqtt5(&self.subscriber, self.port)
     }
 
     /// Ends it.
     pub(crate) async fn stop(self) -> Result<()> {
         self.process.kill().await
     }
+}
+
+/// A client program that speaks MQTT 5 to the broker on a port of this machine.
+pub(super) fn mqtt5(program: &Path, port: u16) -> Command {
+    let mut command = Command::new(program);
+    command.args(["-h", "127.0.0.1", "-V", "mqttv5", "-p", &port.to_string()]);
+    command.kill_on_drop(true);
+    command
 }

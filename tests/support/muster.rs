@@ -79,7 +79,12 @@ impl Muster {
 
     /// Where a browser finds a path of the telemetry port.
     pub(crate) fn url(&self, path: &str) -> String {
-        format!("http://127.0.0.1:{}{path}", self.telemetry)
+        format!("http://{}{path}", self.address())
+    }
+
+    /// Where it serves its metrics.
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.telemetry)
     }
 
     /// GET on the telemetry port: code and body.

@@ -22,6 +22,8 @@ pub(crate) enum Part {
     MosquittoPasswd,
     MosquittoPub,
     MosquittoSub,
+    Prometheus,
+    Promtool,
 }
 
 impl Part {
@@ -39,6 +41,8 @@ impl Part {
             Self::MosquittoPasswd => "MUSTER_MOSQUITTO_PASSWD",
             Self::MosquittoPub => "MUSTER_MOSQUITTO_PUB",
             Self::MosquittoSub => "MUSTER_MOSQUITTO_SUB",
+            Self::Prometheus => "MUSTER_PROMETHEUS",
+            Self::Promtool => "MUSTER_PROMTOOL",
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use tempfile::TempDir;
+use tokio::process::Command;
 use tokio::sync::OnceCell;
 
 use super::api_server::RealApiServer;
@@ -13,8 +14,9 @@ use super::browser::Browser;
 use super::cluster::{Cluster, unique_name};
 use super::embedded::EmbeddedApiServer;
 use super::etcd::Etcd;
-use super::mosquitto::{Mosquitto, MosquittoConf};
+use super::mosquitto::{Mosquitto, MosquittoConf, mqtt5};
 use super::parts::{MissingPart, Part, Parts};
+use super::prometheus::{Prometheus, Promtool};
 
 /// Who serves the clusters of a story.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,10 +83,7 @@ impl World {
     pub(crate) async fn own_cluster(&self) -> Result<OwnCluster> {
         let servers = &self.servers;
         Ok(match self.backend {
-            Backend::Embedded => {
-                let started = Box::pin(servers.start_embedded(&unique_name("own"))).await?;
-                OwnCluster::Embedded(Box::new(started))
-            }
+            Backend::Embedded => OwnCluster::Embedded(Box::new(servers.own_embedded().await?)),
             Backend::Real => OwnCluster::Real(Box::new(servers.own_api_server().await?)),
         })
     }
@@ -193,6 +192,32 @@ impl Servers {
     /// A program of this run.
     pub(crate) fn part(&self, part: Part) -> Result<PathBuf> {
         Ok(self.parts.path(part)?.to_owned())
+    }
+
+    /// An embedded API server for one story alone.
+    pub(crate) async fn own_embedded(&self) -> Result<EmbeddedApiServer> {
+        Box::pin(self.start_embedded(&unique_name("own"))).await
+    }
+
+    /// A Prometheus for one story alone, with these lines of settings.
+    pub(crate) async fn prometheus(&self, settings: &str) -> Result<Prometheus> {
+        let dir = self.new_dir(&unique_name("prometheus"))?;
+        Prometheus::start(&self.parts, &dir, settings).await
+    }
+
+    /// The promtool of this run.
+    pub(crate) fn promtool(&self) -> Result<Promtool> {
+        Ok(Promtool::new(self.parts.path(Part::Promtool)?))
+    }
+
+    /// A `mosquitto_pub` that speaks MQTT 5 to any broker on this port.
+    pub(crate) fn publisher(&self, port: u16) -> Result<Command> {
+        Ok(mqtt5(self.parts.path(Part::MosquittoPub)?, port))
+    }
+
+    /// The same for `mosquitto_sub`.
+    pub(crate) fn subscriber(&self, port: u16) -> Result<Command> {
+        Ok(mqtt5(self.parts.path(Part::MosquittoSub)?, port))
     }
 
     /// A mosquitto for one story alone.
