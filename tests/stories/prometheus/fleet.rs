@@ -179,8 +179,11 @@ impl Fleet {
     async fn fail_a_sink_for_ever(&self) -> Result<Infallible> {
         let (folder, aside) = (self.dir.join("sink"), self.dir.join("sink-aside"));
         loop {
-            fs::rename(&folder, &aside)?;
-            fs::write(&folder, "no folder")?;
+            // It may have been left broken, as this is cancelled.
+            if folder.is_dir() {
+                fs::rename(&folder, &aside)?;
+                fs::write(&folder, "no folder")?;
+            }
             self.sink_delivers("error").await?;
             fs::remove_file(&folder)?;
             fs::rename(&aside, &folder)?;
