@@ -1,6 +1,7 @@
 //! The metrics of the hub, each declared here once.
 
-use metrics::counter;
+use metrics::{counter, gauge};
+use muster_core::replicaset::Standing;
 use muster_metrics::{Label, Metric};
 
 const RESULT: Label = Label::one_of(
@@ -14,6 +15,27 @@ const RESULT: Label = Label::one_of(
     ],
 );
 
+const SETS: Metric = Metric::gauge("muster_mwrs_sets", "ManifestWorkReplicaSets.").labels(&[
+    Label::one_of(
+        "phase",
+        &[
+            ("Empty", "no cluster is selected"),
+            ("Ready", "rolled out, and every work available"),
+            ("Progressing", "works are being written or are not yet available"),
+            (
+                "Paused",
+                "not there, and nothing is on its way: somebody paused it, or a soak or a deadline is \
+                 waited for",
+            ),
+            (
+                "Stalled",
+                "progressing, and no count of its status has changed for half an hour; looked for every \
+                 ten minutes",
+            ),
+            ("Failed", "a work is degraded, or has not got there in its time"),
+        ],
+    ),
+]);
 const WORK_WRITES: Metric = Metric::counter(
     "muster_mwrs_work_writes_total",
     "Writes of ManifestWorks by replica sets.",
@@ -85,6 +107,7 @@ const FINISHED_DELETIONS: Metric = Metric::counter(
 
 /// What is recorded of the hub.
 pub const METRICS: &[Metric] = &[
+    SETS,
     WORK_WRITES,
     STATUS_PATCHES,
     REVISION_WRITES,
@@ -95,6 +118,14 @@ pub const METRICS: &[Metric] = &[
 
 const fn result(ok: bool) -> &'static str {
     if ok { "ok" } else { "error" }
+}
+
+pub(super) fn set_is(standing: Standing) {
+    gauge!(SETS.name, "phase" => standing.as_str()).increment(1.0);
+}
+
+pub(super) fn set_is_no_more(standing: Standing) {
+    gauge!(SETS.name, "phase" => standing.as_str()).decrement(1.0);
 }
 
 pub(super) fn work_written(kind: &'static str, ok: bool) {

@@ -14,6 +14,7 @@
 //! of its own, told in the status).
 
 mod revisions;
+mod standing;
 mod status;
 mod sweep;
 
@@ -31,7 +32,8 @@ use kube::api::{ListParams, Patch, PatchParams};
 use muster_api::constants as names;
 use muster_api::replicaset::{CascadeDeletionPolicy, ManifestWorkReplicaSetStatus};
 use muster_core::replicaset::{
-    Pause, PlacementRef, ReplicaSet, Stand, Standing, Template, WorkAction, WorkKey, owner_label,
+    ClusterStanding, Pause, PlacementRef, ReplicaSet, Stand, Template, WorkAction, WorkKey,
+    owner_label,
 };
 use serde::Serialize;
 use serde_json::json;
@@ -43,6 +45,7 @@ use super::work_writes::{WorkRequest, WriteError, Written, carry_out, metadata_p
 use super::{HubDeps, metrics, status_writer};
 use crate::supervision::{Backoff, BackoffPolicy, Registry, Snapshot, Stop};
 use revisions::Revisions;
+use standing::Counted;
 use status::StatusWrites;
 
 /// Facts that may wait. A fact takes some 10 µs, so a full mailbox is 10 ms of work; what does not
@@ -105,8 +108,8 @@ struct ClusterState<'a> {
     values: BTreeMap<String, String>,
 }
 
-impl<'a> From<&Standing<'a>> for ClusterState<'a> {
-    fn from(standing: &Standing<'a>) -> Self {
+impl<'a> From<&ClusterStanding<'a>> for ClusterState<'a> {
+    fn from(standing: &ClusterStanding<'a>) -> Self {
         let values = standing.values().take(SHOWN_VALUES);
         Self {
             name: standing.cluster,
@@ -148,6 +151,7 @@ pub struct ReplicaSetAggregator {
     /// The status as the API server has it, as far as known.
     status: ManifestWorkReplicaSetStatus,
     status_writes: StatusWrites,
+    counted: Counted,
     /// [`Stop`] was asked for.
     stopping: bool,
 }
@@ -194,6 +198,7 @@ impl ReplicaSetAggregator {
             deleted: HashSet::new(),
             status: ManifestWorkReplicaSetStatus::default(),
             status_writes: StatusWrites::default(),
+            counted: Counted::default(),
             stopping: false,
         }
     }
@@ -608,6 +613,7 @@ impl Actor for ReplicaSetAggregator {
         let check = self.deps.settings.self_check;
         ctx.run_interval(check, |actor, ctx| {
             actor.self_check();
+            actor.look_at_standing();
             actor.sweep(ctx);
             actor.look_at_revisions(ctx);
         });

@@ -1,4 +1,4 @@
-//! Metrics that only a defect of muster moves, as muster would write them.
+//! Metrics that only a defect of muster moves, or half an hour, as muster would write them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -60,6 +60,8 @@ fn page() -> String {
         ] {
             metrics::counter!(name).increment(1);
         }
+        // Nor for half an hour without progress is there time.
+        metrics::gauge!("muster_mwrs_sets", "phase" => "Stalled").set(1.0);
         let reason = "full";
         metrics::counter!("muster_actor_mail_refused_total", "message" => "Fact", "reason" => reason)
             .increment(1);

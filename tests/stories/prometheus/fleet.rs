@@ -31,7 +31,7 @@ const WORK: &str = "work.open-cluster-management.io";
 
 /// | Process | Its trouble |
 /// |---|---|
-/// | `hub` | a selected cluster has no namespace; it may not write statuses of sets |
+/// | `hub` | a selected cluster has no namespace, a work is never applied in time; it may not write statuses of sets |
 /// | `standby` | the lease is somebody else's |
 /// | `agents` | of three clusters: works that cannot be applied, and fewer watches than wanted; no right to watch, nor to write its statuses; no answer |
 /// | `rules` | its broker is away; one sink works now and then, one never; a rule that means nothing |
@@ -284,6 +284,14 @@ async fn prepare_hub(hub: &Cluster) -> Result<()> {
             "leaseTransitions": 0, "acquireTime": "2026-01-01T00:00:00.000000Z",
             "renewTime": "2026-01-01T00:00:00.000000Z"}});
     create(hub, &somebody).await?;
+    let hopeless = json!({"apiVersion": format!("{WORK}/v1alpha1"), "kind": "ManifestWorkReplicaSet",
+        "metadata": {"namespace": "default", "name": "hopeless"},
+        "spec": {
+            "placementRefs": [{"name": "all", "rolloutStrategy": {
+                "type": "All", "all": {"progressDeadline": "1s"}}}],
+            "manifestWorkTemplate": {"workload": {
+                "manifests": [config_map("missing", "hopeless", "1")]}}}});
+    create(hub, &hopeless).await?;
     // All but the status of sets.
     may(
         hub,

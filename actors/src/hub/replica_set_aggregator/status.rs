@@ -105,7 +105,9 @@ impl ReplicaSetAggregator {
     /// Starts the status patch, if it changes anything. Returns whether one is under way.
     pub(super) fn write_status(&mut self, ctx: &mut Context<Self>) {
         self.status_writes.due = false;
-        let next = status_writer::status(self.draft(), &self.status, Timestamp::now());
+        let draft = self.draft();
+        self.counted.follow(&draft);
+        let next = status_writer::status(draft, &self.status, Timestamp::now());
         if next == self.status {
             return;
         }

@@ -16,6 +16,7 @@
 //! the difference that the work makes (contract C10). [`ReplicaSet::recount`] computes the same
 //! numbers from scratch, for tests and for the periodic self-check.
 
+mod cluster_standing;
 mod facts;
 mod naming;
 mod obstacles;
@@ -31,6 +32,7 @@ mod turns;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+pub use cluster_standing::{ClusterStanding, Stand};
 pub use facts::{
     Decision, Pause, PlacementFacts, PlacementRef, Template, WorkFacts, WorkKey, is_paused,
 };
@@ -43,7 +45,7 @@ pub use revisions::{
     DEFAULT_HISTORY_LIMIT, HistoryLimitError, Revision, RevisionWrite, Undo, UndoError, Wanted,
     history_limit, is_controlled_by, plan_revisions, revised_template, undo,
 };
-pub use standing::{Stand, Standing};
+pub use standing::{STALLED_AFTER, Standing};
 pub use status::{ConditionDraft, StatusDraft, SummaryDraft};
 pub use sums::{FeedbackSums, ResourceSum, ValueSum};
 

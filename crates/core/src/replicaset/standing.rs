@@ -1,139 +1,103 @@
-//! Where each cluster stands, for people who look at a set.
+//! Where a set stands, in one word, for whoever counts sets.
 
-use std::collections::BTreeSet;
+use std::time::Duration;
 
-use jiff::Timestamp;
-use serde::Serialize;
+use muster_api::constants as names;
+use muster_api::replicaset::ReplicaSetPhase;
 
-use super::{ReplicaSet, Value, WorkFacts, WorkKey};
-use crate::rollout::{Truth, Turn, cluster_state};
+use super::StatusDraft;
 
-/// How a cluster stands in a rollout, the worst first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Stand {
-    /// It did not succeed in time.
-    TimedOut,
-    /// It failed, and has time left to succeed.
-    Failed,
-    /// Its agent could not apply the template.
-    NotApplied,
-    /// Its agent is away, so what it said last may not hold any more.
-    Away,
-    /// It is applied, and not available yet.
+/// How long a rollout that is under way may go without any count of clusters changing. Three times the
+/// ten minutes that a Deployment has to make progress in, since it may be that of a work.
+pub const STALLED_AFTER: Duration = Duration::from_secs(30 * 60);
+
+/// Where a set stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// No cluster is selected.
+    Empty,
+    /// Rolled out, and every work available.
+    Ready,
+    /// Under way.
     Progressing,
-    /// It was told to begin, and has not answered yet.
-    Started,
-    /// It succeeded, and has to stay so for a while.
-    Soaking,
-    /// Somebody paused it before its turn.
-    Held,
-    /// It has not had its turn, or the placement cannot roll out.
-    Waiting,
-    /// There.
-    Succeeded,
+    /// Not there, and nothing is on its way: somebody paused it, or a soak or a deadline is waited for.
+    Paused,
+    /// Under way, and nothing has changed for [`STALLED_AFTER`].
+    Stalled,
+    /// A work is degraded, or has not got there in its time.
+    Failed,
 }
 
-/// One cluster of a set.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing<'a> {
-    /// Its name.
-    pub cluster: &'a str,
-    /// How it stands.
-    pub stand: Stand,
-    /// Since when it stands so, where that is known.
-    pub since: Option<Timestamp>,
-    /// Its work: the first by name, if there is one.
-    pub work: Option<&'a WorkFacts>,
-}
-
-impl<'a> Standing<'a> {
-    /// The values that its work reports, as `resource/name`, name of the value, and value.
-    pub fn values(&self) -> impl Iterator<Item = (String, &'a str, &'a Value)> {
-        let resources = self
-            .work
-            .into_iter()
-            .flat_map(|work| work.report.resources());
-        resources.flat_map(|(resource, values)| {
-            let object = format!("{}/{}", resource.resource, resource.name);
-            values.map(move |(name, value)| (object.clone(), name, value))
-        })
-    }
-}
-
-impl ReplicaSet {
-    /// Every selected cluster, the worst first, and by name within that. Costs O(clusters log clusters).
-    pub fn standings(&self) -> Vec<Standing<'_>> {
-        let mut seen = BTreeSet::new();
-        let mut all = Vec::new();
-        let references = self
-            .template
-            .iter()
-            .flat_map(|template| &template.placements);
-        for reference in references {
-            let Some((placement, facts)) = self
-                .placements
-                .get(&reference.name)
-                .and_then(|placement| Some((placement, placement.facts.as_ref()?)))
-            else {
-                continue;
-            };
-            for cluster in facts
-                .clusters
-                .iter()
-                .filter(|cluster| seen.insert(&***cluster))
-            {
-                let turn = placement
-                    .rollout()
-                    .and_then(|rollout| rollout.turn(cluster));
-                let names = placement.works.get(&**cluster).into_iter().flatten();
-                let work = names.filter_map(|name| {
-                    let key = WorkKey {
-                        cluster: cluster.to_string(),
-                        name: name.clone(),
-                    };
-                    self.work(&key).filter(|work| !work.deleting)
-                });
-                all.push(self.standing(cluster, turn, work.into_iter().next()));
-            }
-        }
-        all.sort_by_key(|standing| (standing.stand, standing.cluster));
-        all
-    }
-
-    fn standing<'a>(
-        &'a self,
-        cluster: &'a str,
-        turn: Option<Turn>,
-        work: Option<&'a WorkFacts>,
-    ) -> Standing<'a> {
-        let of_now = |work: &&WorkFacts| self.template_hash() == Some(work.spec_hash);
-        let current = work.filter(of_now);
-        let refused = current.and_then(|work| {
-            let applied = work.conditions.applied?;
-            let seen = applied.observed_generation;
-            let says = seen.is_none_or(|seen| seen == work.generation);
-            (says && applied.status == Truth::False).then_some(applied.transition)
+impl Standing {
+    /// The standing of a set with this status, whose counts of clusters have been the same for so long.
+    pub fn of(status: &StatusDraft, still_for: Duration) -> Self {
+        let is_paused = status.conditions.iter().any(|condition| {
+            condition.kind == names::MANIFEST_WORK_REPLICA_SET_CONDITION_PROGRESSING
+                && condition.reason == names::REASON_PAUSED
         });
-        let since = current.and_then(|work| cluster_state(work.generation, &work.conditions).1);
-        let (stand, since) = match turn {
-            Some(Turn::TimedOut) => (Stand::TimedOut, since),
-            Some(Turn::Failed) => (Stand::Failed, since),
-            _ if refused.is_some() => (Stand::NotApplied, refused),
-            // One that nothing was sent to is no worse off for being away.
-            Some(Turn::Waiting) | None => (Stand::Waiting, None),
-            Some(Turn::Held) => (Stand::Held, None),
-            _ if self.away.contains_key(cluster) => (Stand::Away, self.away.get(cluster).copied()),
-            Some(Turn::Started) => (Stand::Started, current.and_then(|work| work.started)),
-            Some(Turn::Progressing) => (Stand::Progressing, since),
-            Some(Turn::Soaking) => (Stand::Soaking, since),
-            Some(Turn::Succeeded) => (Stand::Succeeded, since),
-        };
-        Standing {
-            cluster,
-            stand,
-            since,
-            work,
+        match status.phase {
+            None => Self::Empty,
+            Some(ReplicaSetPhase::Ready) => Self::Ready,
+            Some(ReplicaSetPhase::Failed) => Self::Failed,
+            Some(_) if is_paused => Self::Paused,
+            Some(_) if still_for >= STALLED_AFTER => Self::Stalled,
+            Some(_) => Self::Progressing,
+        }
+    }
+
+    /// The word for metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Empty => "Empty",
+            Self::Ready => "Ready",
+            Self::Progressing => "Progressing",
+            Self::Paused => "Paused",
+            Self::Stalled => "Stalled",
+            Self::Failed => "Failed",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ConditionDraft, SummaryDraft};
+    use super::*;
+
+    fn status(phase: Option<ReplicaSetPhase>, reason: &'static str) -> StatusDraft {
+        StatusDraft {
+            generation: 1,
+            summary: SummaryDraft::default(),
+            placements: Vec::new(),
+            conditions: vec![ConditionDraft {
+                kind: names::MANIFEST_WORK_REPLICA_SET_CONDITION_PROGRESSING,
+                status: true,
+                reason,
+                message: String::new(),
+            }],
+            phase,
+            message: String::new(),
+            feedback: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn only_what_is_under_way_stalls() {
+        use ReplicaSetPhase::{Failed, Progressing, Ready};
+        let rolling = names::REASON_ROLLING_OUT_TO_CLUSTERS;
+        let paused = names::REASON_PAUSED;
+        for (phase, reason, soon, late) in [
+            (None, rolling, "Empty", "Empty"),
+            (Some(Ready), rolling, "Ready", "Ready"),
+            (Some(Failed), rolling, "Failed", "Failed"),
+            (Some(Failed), paused, "Failed", "Failed"),
+            (Some(Progressing), paused, "Paused", "Paused"),
+            (Some(Progressing), rolling, "Progressing", "Stalled"),
+        ] {
+            let status = status(phase.clone(), reason);
+            let moment = Duration::from_secs(1);
+            let standings = [STALLED_AFTER.saturating_sub(moment), STALLED_AFTER]
+                .map(|still_for| Standing::of(&status, still_for).as_str());
+            assert_eq!(standings, [soon, late], "{phase:?} {reason}");
         }
     }
 }
