@@ -99,6 +99,15 @@ pub struct ManifestWorkState {
     pub last_error: Option<String>,
 }
 
+/// What is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Running {
+    /// A look at the cluster.
+    Pass,
+    /// A report of what watches have shown, which needs the hub only.
+    Report,
+}
+
 /// The actor of one work on one cluster.
 #[derive(Debug)]
 pub struct ManifestWork {
@@ -113,9 +122,7 @@ pub struct ManifestWork {
     record: RecordSeen,
     /// Whether the works of an executor are told apart already.
     has_executor: bool,
-    running: bool,
-    /// What runs is a report, which needs the hub only.
-    reporting: bool,
+    running: Option<Running>,
     /// Nothing begins any more but a last report; this is dropped when there is none to wait for.
     last_word: Option<oneshot::Sender<()>>,
     stopping: bool,
@@ -149,8 +156,7 @@ impl ManifestWork {
             memory: Memory::default(),
             record: RecordSeen(None),
             has_executor: false,
-            running: false,
-            reporting: false,
+            running: None,
             last_word: None,
             stopping: false,
             again: false,
@@ -226,14 +232,14 @@ impl ManifestWork {
         if self.stopping {
             return;
         }
-        if self.running {
+        if self.running.is_some() {
             self.again = true;
             return;
         }
         for timer in [self.retry.take(), self.repair.take()] {
             timer.map(|timer| ctx.cancel_future(timer));
         }
-        self.running = true;
+        self.running = Some(Running::Pass);
         let env = Arc::clone(&self.env);
         let work = self.work.clone();
         let memory = std::mem::take(&mut self.memory);
@@ -253,7 +259,7 @@ impl ManifestWork {
     }
 
     fn finished(&mut self, outcome: Result<Outcome, IoError>, ctx: &mut Context<Self>) {
-        self.running = false;
+        self.running = None;
         self.passes += 1;
         let wishes = match outcome {
             Ok(outcome) => self.settle(outcome),
@@ -338,7 +344,7 @@ impl ManifestWork {
         }
         self.poll = Some(ctx.run_later(delay, |actor, ctx| {
             // A pass under way sees what this one would.
-            if !actor.running {
+            if actor.running.is_none() {
                 actor.run(ctx);
             }
             let next = actor.env.settings().next_poll();
@@ -395,9 +401,9 @@ impl Handler<RecordSeen> for ManifestWork {
         let RecordSeen(version) = seen;
         // In a deletion it is the agent that takes the record away.
         let lost = version.is_none() && !self.work.deleting;
-        let news = lost && (self.running || self.memory.record.is_some());
+        let news = lost && (self.running.is_some() || self.memory.record.is_some());
         // A pass under way compares at its end: it may be what moved the record.
-        if news || !self.running && self.record_has_moved() {
+        if news || self.running.is_none() && self.record_has_moved() {
             self.run(ctx);
         }
     }
@@ -420,7 +426,7 @@ impl Handler<Snapshot> for ManifestWork {
         Snapshot::of(&ManifestWorkState {
             generation: self.work.generation,
             deleting: self.work.deleting,
-            running: self.running,
+            running: self.running.is_some(),
             passes: self.passes,
             last_result: self.last_result.map(ReconcileResult::as_str),
             last_error: self.last_error.clone(),

@@ -15,7 +15,7 @@ use std::time::Duration;
 use actix::{ActorFutureExt, AsyncContext, Context, Handler, fut::wrap_future};
 use tracing::warn;
 
-use super::ManifestWork;
+use super::{ManifestWork, Running};
 use crate::agent::metrics::ReconcileResult;
 use crate::agent::observation::observe;
 use crate::agent::observer::{Sighted, Sighting};
@@ -33,7 +33,8 @@ pub(super) const DRIFT: BackoffPolicy = BackoffPolicy {
 impl ManifestWork {
     /// Sees to what watches have shown, unless that is on its way.
     pub(super) fn look_at_inbox(&mut self, ctx: &mut Context<Self>) {
-        if self.stopping || self.running || self.report.is_some() || self.inbox.is_empty() {
+        if self.stopping || self.running.is_some() || self.report.is_some() || self.inbox.is_empty()
+        {
             return;
         }
         let pause = self.pace.pause(self.env.settings().coalesce);
@@ -44,7 +45,7 @@ impl ManifestWork {
     }
 
     fn empty_inbox(&mut self, ctx: &mut Context<Self>) {
-        if self.running {
+        if self.running.is_some() {
             return; // its end looks again
         }
         let (sightings, coverage) = self.inbox.drain();
@@ -83,8 +84,7 @@ impl ManifestWork {
         drifted: bool,
         ctx: &mut Context<Self>,
     ) {
-        self.running = true;
-        self.reporting = true;
+        self.running = Some(Running::Report);
         let env = Arc::clone(&self.env);
         let work = self.work.clone();
         let before = Arc::clone(&work.resource_version);
@@ -106,8 +106,7 @@ impl ManifestWork {
         drifted: bool,
         ctx: &mut Context<Self>,
     ) {
-        self.running = false;
-        self.reporting = false;
+        self.running = None;
         match outcome {
             // What could not be reported, a pass finds for itself.
             Ok(outcome) if outcome.result == ReconcileResult::Ok => {
@@ -147,7 +146,7 @@ impl ManifestWork {
     /// take.
     pub(super) fn report_the_last(&mut self, ctx: &mut Context<Self>) {
         self.empty_inbox(ctx);
-        if !self.reporting {
+        if self.running != Some(Running::Report) {
             self.last_word = None;
         }
     }
