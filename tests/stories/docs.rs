@@ -59,6 +59,11 @@ const SECTIONS: &[(&str, &str, Tried)] = &[
     ("docs/operations.md", "Commands", By("agent_flags")),
     ("docs/operations.md", "Revisions", Here),
     ("docs/operations.md", "Following a rollout", Here),
+    (
+        "docs/operations.md",
+        "Metrics",
+        By("prometheus, and deploy"),
+    ),
     ("docs/operations.md", "Why something is not done", Here),
     (
         "docs/operations.md",

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tokio::process::{Child, Command};
+use tokio::time::timeout;
 
 use crate::support::muster::get;
 use crate::support::own_process::CannotHere;
@@ -75,20 +76,48 @@ fn files(root: &Path) -> Result<Vec<String>> {
     Ok(all)
 }
 
-/// The user that the processes with this text on their command line run as.
-async fn users_of(text: &str) -> Result<Vec<String>> {
-    let mut users = Vec::new();
-    let mut all = tokio::fs::read_dir("/proc").await?;
-    while let Some(entry) = all.next_entry().await? {
-        let command = tokio::fs::read_to_string(entry.path().join("cmdline")).await;
-        if command.is_ok_and(|command| command.starts_with("/muster\0") && command.contains(text)) {
-            let status = tokio::fs::read_to_string(entry.path().join("status")).await?;
-            let line = status.lines().find(|line| line.starts_with("Uid:"));
-            let user = line.and_then(|line| line.split_whitespace().nth(1));
-            users.push(user.context("no user")?.to_owned());
+/// The program in the container, which no signal to buildah reaches. Ended with this.
+struct Inside {
+    id: u32,
+}
+
+impl Inside {
+    /// The one with this text on its command line.
+    fn with(text: &str) -> Result<Self> {
+        for entry in std::fs::read_dir("/proc")? {
+            let entry = entry?;
+            let command = std::fs::read_to_string(entry.path().join("cmdline"));
+            let is_ours =
+                |command: String| command.starts_with("/muster\0") && command.contains(text);
+            let id = entry.file_name().to_string_lossy().parse();
+            if let (true, Ok(id)) = (command.is_ok_and(is_ours), id) {
+                return Ok(Self { id });
+            }
         }
+        anyhow::bail!("no program with {text}")
     }
-    Ok(users)
+
+    fn user(&self) -> Result<String> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id))?;
+        let line = status.lines().find(|line| line.starts_with("Uid:"));
+        let user = line.and_then(|line| line.split_whitespace().nth(1));
+        Ok(user.context("no user")?.to_owned())
+    }
+
+    fn signal(&self, signal: &str) {
+        let id = self.id.to_string();
+        // It may have ended.
+        let _ = std::process::Command::new("kill")
+            .args([signal, &id])
+            .stderr(Stdio::null())
+            .status();
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.signal("-KILL");
+    }
 }
 
 async fn the_image_has_one_program_that_runs_without_rights(servers: Arc<Servers>) -> Result<()> {
@@ -163,18 +192,24 @@ async fn the_image_has_one_program_that_runs_without_rights(servers: Arc<Servers
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()?;
+            let inside = eventually(LIMIT, "the program to run", || async {
+                Inside::with(&listen)
+            })
+            .await?;
             eventually(LIMIT, "the container to be ready", || async {
                 let (code, body) = get(port, "/readyz").await?;
                 ensure!(code == 200, "{body}");
                 Ok(())
             })
             .await?;
-            let users = users_of(&listen).await?;
-            child.kill().await?;
-            Ok(users)
+            let user = inside.user()?;
+            inside.signal("-TERM");
+            let ended = timeout(LIMIT, child.wait()).await??;
+            ensure!(ended.success(), "{ended:?}");
+            Ok(user)
         }
     };
-    let users = on_free_ports(running).await?;
-    ensure!(users == [USER], "it runs as {users:?}");
+    let user = on_free_ports(running).await?;
+    ensure!(user == USER, "it runs as {user}");
     Ok(())
 }
