@@ -161,7 +161,7 @@ async fn the_readme_can_be_followed(servers: Arc<Servers>) -> Result<()> {
     let fleet = Fleet::on(&world, "").await?;
     let settings = fleet.settings().display().to_string();
     let shell = Shell::new(&dir, &world.kubectl()?, &dir.join("hub.kubeconfig"))?
-        .with("cargo run --release -- demo", "muster demo --once")
+        .with("cargo run -- demo", "muster demo --once")
         .with("--config FILE", &format!("--config {settings}"));
     let readme = |heading| section("README.md", heading);
     shell.run(&readme("See it")?.lines()).await?;
