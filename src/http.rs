@@ -6,7 +6,7 @@
 //! | `/healthz` | 200 while the process can answer at all |
 //! | `/livez` | the same |
 //! | `/readyz` | 200, or 503 with a reason a line |
-//! | `/` | the [dashboard](dashboard); not over HTTPS, which is open to the network |
+//! | `/` | the dashboard; not over HTTPS, which is open to the network |
 //! | `/debug/actors` | the actors and their state, as JSON; neither |
 //!
 //! Knows no actor: what it answers comes from the closures in [`Probes`].

@@ -83,16 +83,7 @@ async fn a_rollout_shows_as_it_goes(servers: Arc<Servers>) -> Result<()> {
 
     let wrong = json!({"apiVersion": "no.such/v1", "kind": "Thing",
         "metadata": {"namespace": "default", "name": "x"}});
-    let add = json!([{"op": "add", "path": "/spec/manifestWorkTemplate/workload/manifests/-", "value": wrong}]);
-    let args = [
-        "patch",
-        "mwrs",
-        "web",
-        "--type=json",
-        "-p",
-        &add.to_string(),
-    ];
-    fleet.kubectl(&args).await?;
+    fleet.add_manifest(&wrong).await?;
     is(
         &browser,
         ".set .clusters",

@@ -194,9 +194,8 @@ async fn the_readme_can_be_followed(servers: Arc<Servers>) -> Result<()> {
     line(pause).await?;
     line(&pause.replace("pause", "resume")).await?;
     let text = "/spec/manifestWorkTemplate/workload/manifests/0/data/text";
-    let patch = json!([{"op": "replace", "path": text, "value": "Good bye"}]).to_string();
-    let args = ["patch", "mwrs", "hello", "--type=json", "-p", &patch];
-    fleet.kubectl(&args).await?;
+    let other = json!([{"op": "replace", "path": text, "value": "Good bye"}]);
+    fleet.patch("hello", &other).await?;
     is_rolled_out(&shell, "hello").await?;
     let known = line(history).await?;
     ensure!(known.lines().count() == 3, "two revisions: {known}");
@@ -219,11 +218,7 @@ async fn operations_and_troubleshooting_can_be_followed(servers: Arc<Servers>) -
     let shell = Shell::new(&dir, &world.kubectl()?, &dir.join("hub.kubeconfig"))?;
     is_rolled_out(&shell, "web").await?;
     for value in ["2", "3", "4"] {
-        let data = "/spec/manifestWorkTemplate/workload/manifests/0/data/a";
-        let patch = json!([{"op": "replace", "path": data, "value": value}]).to_string();
-        fleet
-            .kubectl(&["patch", "mwrs", "web", "--type=json", "-p", &patch])
-            .await?;
+        fleet.change(value).await?;
         is_rolled_out(&shell, "web").await?;
     }
     let operations = |heading| section("docs/operations.md", heading);

@@ -85,18 +85,7 @@ async fn a_manifest_that_is_refused_is_the_cause(world: World) -> Result<()> {
 
     let widget = json!({"apiVersion": "example.io/v1", "kind": "Widget",
         "metadata": {"namespace": "default", "name": "w"}});
-    let patch = json!([{"op": "add",
-        "path": "/spec/manifestWorkTemplate/workload/manifests/-", "value": widget}]);
-    fleet
-        .kubectl(&[
-            "patch",
-            "mwrs",
-            "web",
-            "--type=json",
-            "-p",
-            &patch.to_string(),
-        ])
-        .await?;
+    fleet.add_manifest(&widget).await?;
     let cause = "failed: Widget default/w on cluster simulated: Failed to apply manifest: ";
     let said = fleet.finds(&["mwrs", "mwrs/web"], cause).await?;
     let line = said.lines().next().unwrap_or_default();

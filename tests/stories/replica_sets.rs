@@ -76,16 +76,7 @@ impl Fleet {
     pub(super) async fn change(&self, value: &str) -> Result<()> {
         let place = "/spec/manifestWorkTemplate/workload/manifests/0/data";
         let patch = json!([{"op": "replace", "path": place, "value": {"a": value}}]);
-        self.kubectl(&[
-            "patch",
-            "mwrs",
-            "web",
-            "--type=json",
-            "-p",
-            &patch.to_string(),
-        ])
-        .await?;
-        Ok(())
+        self.patch("web", &patch).await
     }
 }
 

@@ -111,6 +111,21 @@ impl Fleet {
         Ok(())
     }
 
+    /// Changes a set by the operations of a JSON patch.
+    pub(super) async fn patch(&self, set: &str, operations: &Value) -> Result<()> {
+        let operations = operations.to_string();
+        let args = ["patch", "mwrs", set, "--type=json", "-p", &operations];
+        self.kubectl(&args).await?;
+        Ok(())
+    }
+
+    /// Adds a manifest to the template of the set `web`.
+    pub(super) async fn add_manifest(&self, manifest: &Value) -> Result<()> {
+        let end = "/spec/manifestWorkTemplate/workload/manifests/-";
+        let add = json!([{"op": "add", "path": end, "value": manifest}]);
+        self.patch("web", &add).await
+    }
+
     pub(super) async fn get(&self, args: &[&str]) -> Result<Value> {
         let args = [&["get", "-o", "json"], args].concat();
         Ok(serde_json::from_str(&self.kubectl(&args).await?)?)
@@ -252,10 +267,9 @@ async fn values_of_a_real_and_a_simulated_cluster_reach_the_set(world: World) ->
     );
 
     // A changed template reaches both, and the values follow.
-    let scale = r#"[{"op": "replace", "path": "/spec/manifestWorkTemplate/workload/manifests/2/spec/replicas", "value": 2}]"#;
-    fleet
-        .kubectl(&["patch", "mwrs", "hello", "--type=json", "-p", scale])
-        .await?;
+    let replicas = "/spec/manifestWorkTemplate/workload/manifests/2/spec/replicas";
+    let scale = json!([{"op": "replace", "path": replicas, "value": 2}]);
+    fleet.patch("hello", &scale).await?;
     values_are(4, "NewReplicaSetAvailable").await?;
 
     agent_left_its_record(spoke).await?;

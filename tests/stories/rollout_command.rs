@@ -100,10 +100,7 @@ impl Fleet {
         let patch = json!([
             {"op": "replace", "path": data, "value": {"a": value}},
             {"op": "add", "path": cause_at, "value": cause}]);
-        let patch = patch.to_string();
-        self.kubectl(&["patch", "mwrs", "web", "--type=json", "-p", &patch])
-            .await?;
-        Ok(())
+        self.patch("web", &patch).await
     }
 
     async fn data_is(&self, cluster: &str, value: &str) -> Result<()> {

@@ -117,10 +117,10 @@ fn only_away(body: &str) -> bool {
     reasons.peek().is_some() && reasons.all(|reason| reason.trim_start().starts_with("away "))
 }
 
-/// GET on a port of this machine: code and body.
+/// GET on a port of this machine: code and body. By HTTP 1.0, whose answers come whole.
 pub(crate) async fn get(port: u16, path: &str) -> Result<(u16, String)> {
     let mut connection = TcpStream::connect(("127.0.0.1", port)).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: muster\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.0\r\n\r\n");
     connection.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     connection.read_to_string(&mut answer).await?;

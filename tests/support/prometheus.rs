@@ -6,11 +6,11 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use url::form_urlencoded::byte_serialize;
 
+use super::muster::get;
 use super::parts::{Part, Parts};
 use super::ports::on_free_ports;
 use super::process::Process;
@@ -97,18 +97,6 @@ fn list(value: Value) -> Result<Vec<Value>> {
         Value::Array(items) => Ok(items),
         other => Err(anyhow::anyhow!("no list: {other}")),
     }
-}
-
-/// GET of HTTP 1.0, whose answers come whole: code and body.
-async fn get(port: u16, path: &str) -> Result<(u16, String)> {
-    let mut connection = TcpStream::connect(("127.0.0.1", port)).await?;
-    let request = format!("GET {path} HTTP/1.0\r\n\r\n");
-    connection.write_all(request.as_bytes()).await?;
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).await?;
-    let (head, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
-    let code = head.split(' ').nth(1).context("no status code")?.parse()?;
-    Ok((code, body.to_owned()))
 }
 
 /// The program that checks rules and metrics.

@@ -71,6 +71,18 @@ async fn at_rest(world: &World, work: &str) {
     world.spoke_tap.clear();
 }
 
+/// A world at rest with an object of others that is watched for its phase.
+async fn with_a_chatty_object() -> World {
+    let world = world(|_| {}).await;
+    let object = config_map("chatty", json!({"phase": "a"}));
+    let mut config = watch("", "configmaps", "chatty", data("phase"));
+    config["updateStrategy"] = json!({"type": "ReadOnly"});
+    let _: Value = world.spoke.create(cm("chatty"), &object).await.unwrap();
+    world.create_work("w", spec([object], [config])).await;
+    at_rest(&world, "w").await;
+    world
+}
+
 #[actix::test]
 async fn a_change_is_reported_at_once_and_without_a_look_at_the_cluster() {
     let world = world(|_| {}).await;
@@ -90,13 +102,7 @@ async fn a_change_is_reported_at_once_and_without_a_look_at_the_cluster() {
 /// C053.
 #[actix::test]
 async fn what_nobody_reports_writes_nothing_and_a_restless_value_writes_little() {
-    let world = world(|_| {}).await;
-    let object = config_map("chatty", json!({"phase": "a"}));
-    let mut config = watch("", "configmaps", "chatty", data("phase"));
-    config["updateStrategy"] = json!({"type": "ReadOnly"});
-    let _: Value = world.spoke.create(cm("chatty"), &object).await.unwrap();
-    world.create_work("w", spec([object], [config])).await;
-    at_rest(&world, "w").await;
+    let world = with_a_chatty_object().await;
     let status = |beat: i64| json!({"metadata": {"annotations": null}, "status": {"beat": beat}});
     for beat in 0..100 {
         world.merge(cm("chatty"), status(beat)).await;
@@ -135,13 +141,7 @@ async fn what_nobody_reports_writes_nothing_and_a_restless_value_writes_little()
 /// What a watch has shown is reported before the agent ends, though its turn had not come.
 #[actix::test]
 async fn the_last_value_is_told_before_the_end() {
-    let world = world(|_| {}).await;
-    let object = config_map("chatty", json!({"phase": "a"}));
-    let mut config = watch("", "configmaps", "chatty", data("phase"));
-    config["updateStrategy"] = json!({"type": "ReadOnly"});
-    let _: Value = world.spoke.create(cm("chatty"), &object).await.unwrap();
-    world.create_work("w", spec([object], [config])).await;
-    at_rest(&world, "w").await;
+    let world = with_a_chatty_object().await;
     // So many that the next report has to wait for half a second.
     for flip in 0..40 {
         let change = json!({"data": {"phase": format!("p{flip}")}});
