@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::fs;
 use std::future::Future;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -174,19 +175,13 @@ impl Fleet {
         create(self.bus_api.cluster(), &work).await
     }
 
-    /// A sink fails, and works again so that the next failure is not waited for: a folder is there or
-    /// not.
+    /// A sink fails, and works again so that the next failure is not waited for: its folder is one, or
+    /// a file.
     async fn fail_a_sink_for_ever(&self) -> Result<Infallible> {
-        let (folder, aside) = (self.dir.join("sink"), self.dir.join("sink-aside"));
         loop {
-            // It may have been left broken, as this is cancelled.
-            if folder.is_dir() {
-                fs::rename(&folder, &aside)?;
-                fs::write(&folder, "no folder")?;
-            }
+            point_sink_at(&self.dir, "full")?;
             self.sink_delivers("error").await?;
-            fs::remove_file(&folder)?;
-            fs::rename(&aside, &folder)?;
+            point_sink_at(&self.dir, "folder")?;
             self.sink_delivers("ok").await?;
         }
     }
@@ -399,10 +394,18 @@ async fn start_agents(dir: &Path, hub: &Cluster, spoke: &Cluster, away: &Path) -
     Ok(agents)
 }
 
+/// Has the path of a sink lead there, in one step: the sink makes a folder that it misses.
+fn point_sink_at(dir: &Path, target: &str) -> Result<()> {
+    let new = dir.join("sink-new");
+    symlink(target, &new)?;
+    Ok(fs::rename(&new, dir.join("sink"))?)
+}
+
 /// An agent whose broker is away, with two sinks, and rules for either.
 async fn start_rules(dir: &Path, spoke: &Cluster) -> Result<Muster> {
-    fs::create_dir(dir.join("sink"))?;
+    fs::create_dir(dir.join("folder"))?;
     fs::write(dir.join("full"), "no folder")?;
+    point_sink_at(dir, "folder")?;
     let sink = |name: &str, folder: &str| {
         let path = dir.join(folder).join("events.log").display().to_string();
         // A new file for each line, so that none stays open.
