@@ -290,6 +290,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_look_that_takes_long_is_followed_by_a_long_rest() {
+        let took = Duration::from_millis(200);
+        let look: Look = Arc::new(move || {
+            Box::pin(async move {
+                tokio::time::sleep(took).await;
+                json!({})
+            })
+        });
+        let board = Board {
+            look,
+            latest: watch::Sender::new(Arc::from("")),
+            looked_at: Arc::default(),
+            shutdown: CancellationToken::new(),
+        };
+        let _somebody = board.latest.subscribe();
+        let began = Instant::now();
+        board.refresh().await;
+        assert_eq!(began.elapsed().as_secs(), (took + took * SHARE).as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn what_stays_the_same_is_told_once() {
         let (address, looks, shutdown) = served(false).await;
         let mut lines = ask(address, "/dashboard/events").await;
