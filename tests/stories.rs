@@ -50,6 +50,7 @@ mod stories {
     pub(crate) mod prometheus;
     pub(crate) mod reload;
     pub(crate) mod replica_sets;
+    pub(crate) mod rights;
     pub(crate) mod rollout;
     pub(crate) mod rollout_command;
     pub(crate) mod status_command;
@@ -79,6 +80,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::prometheus::stories(),
         stories::reload::stories(),
         stories::replica_sets::stories(),
+        stories::rights::stories(),
         stories::rollout::stories(),
         stories::rollout_command::stories(),
         stories::status_command::stories(),

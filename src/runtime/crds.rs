@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::PostParams;
-use kube::runtime::wait::{await_condition, conditions};
+use kube::runtime::wait::Condition;
+use kube::runtime::wait::conditions::is_crd_established;
 use kube::{Api, Client, ResourceExt};
 use muster_actors::supervision::{Backoff, BackoffPolicy};
 use tokio_util::sync::CancellationToken;
@@ -13,13 +14,16 @@ use tracing::{info, warn};
 /// How long an API server may take to serve a new type; the real one takes about a second.
 const ESTABLISH_LIMIT: Duration = Duration::from_secs(30);
 
+/// How often it is asked meanwhile. To be told instead would take the rights to list and to watch.
+const ESTABLISH_PAUSE: Duration = Duration::from_millis(200);
+
 /// Why a CRD is not served.
 #[derive(Debug, thiserror::Error)]
 enum CrdError {
     #[error(transparent)]
     Api(#[from] kube::Error),
-    #[error("failed to wait for CRD {name} to be established: {reason}")]
-    NotEstablished { name: String, reason: String },
+    #[error("CRD {0} is not established after {ESTABLISH_LIMIT:?}")]
+    NotEstablished(String),
 }
 
 /// Creates those of `crds` that do not exist, and waits until all are served. An existing one is
@@ -42,13 +46,19 @@ async fn create_missing(
     }
     for crd in crds {
         let name = crd.name_any();
-        let established = await_condition(api.clone(), &name, conditions::is_crd_established());
-        let reason = match tokio::time::timeout(ESTABLISH_LIMIT, established).await {
-            Ok(Ok(_)) => continue,
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("not within {ESTABLISH_LIMIT:?}"),
-        };
-        return Err(CrdError::NotEstablished { name, reason });
+        let established = tokio::time::timeout(ESTABLISH_LIMIT, established(&api, &name));
+        match established.await {
+            Ok(answer) => answer?,
+            Err(_) => return Err(CrdError::NotEstablished(name)),
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the type of a CRD is served.
+async fn established(api: &Api<CustomResourceDefinition>, name: &str) -> Result<(), kube::Error> {
+    while !is_crd_established().matches_object(api.get_opt(name).await?.as_ref()) {
+        tokio::time::sleep(ESTABLISH_PAUSE).await;
     }
     Ok(())
 }

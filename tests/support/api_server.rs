@@ -35,7 +35,8 @@ pub(crate) struct RealApiServer {
 
 impl RealApiServer {
     /// Starts a server that keeps its objects in `etcd` under `prefix`, with its own files
-    /// under `dir`, and waits until it is ready. If `audited`, it writes down what it is asked.
+    /// under `dir`, and waits until it is ready. If `audited`, it writes down what it is asked, and asks
+    /// who names an owner that waits for the object whether he may.
     pub(crate) async fn start(
         parts: &Parts,
         dir: &Path,
@@ -65,6 +66,9 @@ impl RealApiServer {
             std::fs::write(&policy, all.to_string())?;
             more.push(format!("--audit-policy-file={}", policy.display()));
             more.push(format!("--audit-log-path={}", audit.display()));
+            // As on OpenShift.
+            let owners = "OwnerReferencesPermissionEnforcement";
+            more.push(format!("--enable-admission-plugins={owners}"));
         }
 
         on_free_ports(|[port]| {

@@ -24,6 +24,7 @@ mod ports;
 mod process;
 mod prometheus;
 mod rest;
+pub(crate) mod rights;
 mod waiting;
 pub(crate) mod works;
 mod world;
