@@ -55,6 +55,7 @@ mod stories {
     pub(crate) mod rollout_command;
     pub(crate) mod status_command;
     pub(crate) mod strategies;
+    pub(crate) mod systemd;
     pub(crate) mod watch_rules;
     pub(crate) mod watching;
 }
@@ -85,6 +86,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::rollout_command::stories(),
         stories::status_command::stories(),
         stories::strategies::stories(),
+        stories::systemd::stories(),
         stories::watch_rules::stories(),
         stories::watching::stories(),
     ];

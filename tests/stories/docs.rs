@@ -86,11 +86,7 @@ const SECTIONS: &[(&str, &str, Tried)] = &[
     ("deploy/README.md", "Access for an agent", Here),
     ("deploy/README.md", "The agent", Here),
     ("deploy/README.md", "Rights", Here),
-    (
-        "deploy/README.md",
-        "systemd",
-        Not("needs systemd; deploy has the unit's command run"),
-    ),
+    ("deploy/README.md", "systemd", By("systemd")),
     ("deploy/README.md", "CustomResourceDefinitions", Here),
     ("deploy/charts/muster/README.md", "Chart muster", Here),
     (

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -164,6 +165,14 @@ impl KubectlOutput {
 /// does once it has seen what it waits for: by chance it is told as an error, at level info.
 fn is_remark(line: &str) -> bool {
     line.starts_with('I') && line.contains(" reflector.go:") && line.contains("context canceled")
+}
+
+/// A client of the API that a kubeconfig leads to.
+pub(crate) async fn client_of(file: &Path) -> Result<Client> {
+    let kubeconfig = Kubeconfig::read_from(file)?;
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    Ok(Client::try_from(config)?)
 }
 
 /// Returns a name that starts with `stem` and that no other story of this run has. Servers

@@ -25,12 +25,13 @@ mod process;
 mod prometheus;
 mod rest;
 pub(crate) mod rights;
+pub(crate) mod systemd;
 mod waiting;
 pub(crate) mod works;
 mod world;
 
 pub(crate) use api_server::RealApiServer;
-pub(crate) use cluster::{Cluster, kubectl_at, unique_name};
+pub(crate) use cluster::{Cluster, client_of, kubectl_at, unique_name};
 pub(crate) use definitions::install_definitions;
 pub(crate) use embedded::EmbeddedApiServer;
 pub(crate) use harness::{Story, run};

@@ -24,6 +24,7 @@ pub(crate) enum Part {
     MosquittoSub,
     Prometheus,
     Promtool,
+    Systemd,
 }
 
 impl Part {
@@ -43,6 +44,7 @@ impl Part {
             Self::MosquittoSub => "MUSTER_MOSQUITTO_SUB",
             Self::Prometheus => "MUSTER_PROMETHEUS",
             Self::Promtool => "MUSTER_PROMTOOL",
+            Self::Systemd => "MUSTER_SYSTEMD",
         }
     }
 }

@@ -15,9 +15,9 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
-use self::site::{EDGE, SIMULATED, Site, client_of};
+use self::site::{EDGE, SIMULATED, Site};
 use crate::support::muster::{Muster, hub_kubeconfig};
-use crate::support::{Servers, Story, World, eventually, kubectl_at};
+use crate::support::{Servers, Story, World, client_of, eventually, kubectl_at};
 
 pub(crate) fn stories() -> Vec<Story> {
     let mut stories = on_each_backend![

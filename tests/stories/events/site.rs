@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DynamicObject, ListParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use muster_api::work::ManifestWork;
 use tempfile::TempDir;
 
 use crate::support::muster::{Muster, hub_kubeconfig, run_with};
-use crate::support::{Backend, Mosquitto, MosquittoConf, OwnCluster, World, on_free_ports};
+use crate::support::{
+    Backend, Mosquitto, MosquittoConf, OwnCluster, World, client_of, on_free_ports,
+};
 
 /// Clusters of a site: one of the backend, and a simulated one.
 pub(super) const EDGE: &str = "edge-a";
@@ -123,14 +124,6 @@ async fn users_file(dir: &Path) -> Result<PathBuf> {
     let file = dir.join("users");
     std::fs::write(&file, text)?;
     Ok(file)
-}
-
-/// A client of the API that a kubeconfig leads to.
-pub(super) async fn client_of(file: &Path) -> Result<Client> {
-    let kubeconfig = Kubeconfig::read_from(file)?;
-    let options = KubeConfigOptions::default();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-    Ok(Client::try_from(config)?)
 }
 
 /// See the module.
