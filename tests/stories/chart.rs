@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use super::deploy::overlay;
+use super::deploy::{install_operator_crds, overlay};
 use crate::support::parts::Part;
 use crate::support::{Servers, Story, kubectl_at, unique_name};
 
@@ -207,34 +207,25 @@ async fn the_chart_is_what_kustomize_has(servers: Arc<Servers>) -> Result<()> {
     Ok(())
 }
 
-/// By a real API server; but those whose types are the Prometheus operator's.
+/// By a real API server.
 async fn what_the_chart_renders_is_taken(servers: Arc<Servers>) -> Result<()> {
     let helm = Helm::of(&servers)?;
     let server = servers.own_api_server().await?;
     let cluster = server.cluster();
+    install_operator_crds(&servers, cluster).await?;
     let objects = helm.objects("default", EVERYTHING).await?;
-    let (theirs, ours): (Vec<_>, Vec<_>) = objects.into_iter().partition(|object| {
-        let version = object["apiVersion"].as_str().unwrap_or_default();
-        version.starts_with("monitoring.coreos.com/")
-    });
-    let kinds: Vec<_> = theirs
-        .iter()
-        .map(|object| object["kind"].as_str())
-        .collect();
-    ensure!(
-        kinds == [Some("PrometheusRule"), Some("ServiceMonitor")],
-        "{kinds:?}"
-    );
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": ours}).to_string();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
     let args = ["apply", "--server-side", "-f", "-"];
     let taken = kubectl_at(&servers.kubectl()?, cluster.kubeconfig(), &args, &list)
         .await?
         .ok()?;
-    for deployment in ["muster-hub", "muster-agent"] {
-        ensure!(
-            taken.contains(&format!("deployment.apps/{deployment}")),
-            "{taken}"
-        );
+    for object in [
+        "deployment.apps/muster-hub",
+        "deployment.apps/muster-agent",
+        "prometheusrule.monitoring.coreos.com/muster",
+        "servicemonitor.monitoring.coreos.com/muster",
+    ] {
+        ensure!(taken.contains(object), "{taken}");
     }
     server.stop().await
 }

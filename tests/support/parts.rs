@@ -22,6 +22,8 @@ pub(crate) enum Part {
     MosquittoPasswd,
     MosquittoPub,
     MosquittoSub,
+    /// A folder: the Prometheus operator's definitions, one a file.
+    OperatorCrds,
     Prometheus,
     Promtool,
     Systemd,
@@ -42,6 +44,7 @@ impl Part {
             Self::MosquittoPasswd => "MUSTER_MOSQUITTO_PASSWD",
             Self::MosquittoPub => "MUSTER_MOSQUITTO_PUB",
             Self::MosquittoSub => "MUSTER_MOSQUITTO_SUB",
+            Self::OperatorCrds => "MUSTER_OPERATOR_CRDS",
             Self::Prometheus => "MUSTER_PROMETHEUS",
             Self::Promtool => "MUSTER_PROMTOOL",
             Self::Systemd => "MUSTER_SYSTEMD",
