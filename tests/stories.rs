@@ -46,6 +46,7 @@ mod stories {
     pub(crate) mod hub_lease;
     pub(crate) mod image;
     pub(crate) mod kubectl;
+    pub(crate) mod mosquitto;
     pub(crate) mod parts;
     pub(crate) mod prometheus;
     pub(crate) mod reload;
@@ -77,6 +78,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::hub_lease::stories(),
         stories::image::stories(),
         stories::kubectl::stories(),
+        stories::mosquitto::stories(),
         stories::parts::stories(),
         stories::prometheus::stories(),
         stories::reload::stories(),

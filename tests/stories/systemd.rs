@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::support::docs::{Section, root, section};
 use crate::support::muster::{Muster, PROGRAM, hub_kubeconfig, run_with};
 use crate::support::parts::Part;
-use crate::support::systemd::Systemd;
+use crate::support::systemd::{Network, Systemd};
 use crate::support::works::condition;
 use crate::support::{
     Backend, Cluster, Rest, Servers, Story, World, client_of, eventually, install_definitions,
@@ -49,7 +49,7 @@ impl Machine {
             std::fs::copy(from.join(file), to.join(file))?;
         }
         Ok(Self {
-            systemd: Systemd::start(&program, &dir).await?,
+            systemd: Systemd::start(&program, &dir, Network::Machine).await?,
             page: section("deploy/README.md", "systemd")?,
             name: name.to_owned(),
             port: on_free_ports(|[port]| async move { Ok(port) }).await?,

@@ -12,7 +12,7 @@ use super::own_process::CannotHere;
 use super::process::Process;
 
 /// A running systemd, the first process of its namespaces, on a copy of this machine's root: all that
-/// is changed in it, and all that it runs, goes with it. The network is this machine's.
+/// is changed in it, and all that it runs, goes with it.
 #[derive(Debug)]
 pub(crate) struct Systemd {
     process: Process,
@@ -20,18 +20,30 @@ pub(crate) struct Systemd {
     id: String,
 }
 
+/// What it can reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Network {
+    /// What this machine can.
+    Machine,
+    /// Itself alone: its ports are its own.
+    Own,
+}
+
 impl Systemd {
     /// Starts `program`, with what `dir/files` holds in its root.
     ///
     /// # Errors
     /// [`CannotHere`] where the user may not make namespaces.
-    pub(crate) async fn start(program: &Path, dir: &Path) -> Result<Self> {
+    pub(crate) async fn start(program: &Path, dir: &Path, network: Network) -> Result<Self> {
         if std::fs::metadata("/proc/self")?.uid() != 0 {
             return Err(CannotHere("systemd in namespaces of its own needs root").into());
         }
         std::fs::create_dir(dir.join("root"))?;
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/systemd.sh");
-        let args: [OsString; 2] = [program.into(), dir.into()];
+        let mut args: Vec<OsString> = vec![program.into(), dir.into()];
+        if network == Network::Own {
+            args.push("--net".into());
+        }
         let log = dir.join("systemd.log");
         let ready = || async {
             let id = newest_child(dir)?;

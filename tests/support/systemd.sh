@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# systemd.sh SYSTEMD DIR: runs systemd as the first process of namespaces of its own, over a copy of this
+# systemd.sh SYSTEMD DIR [--net]: runs systemd as the first process of namespaces of its own, over a copy of this
 # machine's root that is gone afterwards. What DIR/files holds lies in its root; DIR/root is where that
-# is put together; DIR/outside gets the id of the process whose child it is. Needs root. It ends, with
-# all that it has started, when that process does.
+# is put together; DIR/outside gets the id of the process whose child it is. With --net it has a network
+# of its own, which is nothing but loopback. Needs root. It ends, with all that it has started, when that
+# process does.
 set -euo pipefail
 
-if [ "${3:-}" = "" ]; then
+if [ "${3:-}" != inside ]; then
   # A cgroup, which gets to be the root of those inside, and is removed when nobody is left in it.
   cgroup=$(findmnt -n -t cgroup2 -o TARGET | head -n 1)/muster-test-$$
   mkdir "$cgroup"
@@ -19,7 +20,7 @@ if [ "${3:-}" = "" ]; then
   echo $$ >"$cgroup/cgroup.procs"
   echo $$ >"$2/outside"
   exec unshare --mount --propagation private --pid --fork --kill-child --uts --ipc --cgroup \
-    bash "$0" "$1" "$2" inside
+    ${3:+"$3"} bash "$0" "$1" "$2" inside
 fi
 
 systemd=$1 root=$2/root
