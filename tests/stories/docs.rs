@@ -81,7 +81,11 @@ const SECTIONS: &[(&str, &str, Tried)] = &[
         By("muster-cloudevents, clients"),
     ),
     ("docs/troubleshooting.md", "Troubleshooting", Here),
-    ("deploy/README.md", "Image", By("image, with buildah")),
+    (
+        "deploy/README.md",
+        "Image",
+        By("image, with buildah for docker"),
+    ),
     ("deploy/README.md", "The hub", Here),
     ("deploy/README.md", "Access for an agent", Here),
     ("deploy/README.md", "The agent", Here),

@@ -1,6 +1,5 @@
 //! The image, built and run as its user runs it.
 
-use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,6 +11,7 @@ use serde_json::Value;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use crate::support::docs::{root, section};
 use crate::support::muster::get;
 use crate::support::own_process::CannotHere;
 use crate::support::parts::Part;
@@ -33,29 +33,67 @@ struct Buildah {
 }
 
 impl Buildah {
-    fn command(&self, args: &[&str]) -> Command {
-        let flag = |name: &str, folder: &str| -> [OsString; 2] {
-            [name.into(), self.dir.join(folder).into_os_string()]
-        };
-        let mut command = Command::new(&self.program);
+    fn new(servers: &Servers) -> Result<Self> {
+        let program = servers.part(Part::Buildah)?;
+        if std::fs::metadata("/proc/self")?.uid() != 0 {
+            return Err(CannotHere("building an image needs root here").into());
+        }
+        let dir = servers.new_dir(&unique_name("image"))?;
+        let at = dir.display();
+        let storage = format!(
+            "[storage]\ndriver = \"vfs\"\ngraphroot = \"{at}/storage\"\nrunroot = \"{at}/run\"\n"
+        );
+        std::fs::write(dir.join("storage.conf"), storage)?;
+        Ok(Self { program, dir })
+    }
+
+    /// A line typed at the root of the repository.
+    fn command(&self, line: &str) -> Command {
+        let program = self.program.display();
+        let mut command = Command::new("bash");
         command
-            .args(["--storage-driver", "vfs"])
-            .args(flag("--root", "storage"))
-            .args(flag("--runroot", "run"))
-            .args(args)
+            .args([
+                "-ec",
+                &format!("buildah() {{ '{program}' \"$@\"; }}\n{line}"),
+            ])
+            .current_dir(root())
+            .env("CONTAINERS_STORAGE_CONF", self.dir.join("storage.conf"))
+            .env("BUILDAH_ISOLATION", "chroot")
             .stdin(Stdio::null())
             .kill_on_drop(true);
         command
     }
 
-    async fn run(&self, args: &[&str]) -> Result<String> {
-        let output = self.command(args).output().await?;
+    async fn types(&self, line: &str) -> Result<String> {
+        let output = self.command(line).output().await?;
         ensure!(
             output.status.success(),
-            "buildah {args:?}: {}",
+            "{line}: {}",
             String::from_utf8_lossy(&output.stderr)
         );
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    }
+
+    /// Builds the image by the page's line, but with buildah, and from a program that is built already:
+    /// the base of the stage that builds it is in a registry.
+    async fn build(&self, from: &Path) -> Result<()> {
+        let lines = section("deploy/README.md", "Image")?.lines();
+        let [line] = &lines[..] else {
+            anyhow::bail!("other commands than this story knows: {lines:?}")
+        };
+        let of_docker = "docker build -f deploy/Dockerfile ";
+        let rest = line.strip_prefix(of_docker);
+        let rest = rest.with_context(|| format!("{line} does not begin with {of_docker}"))?;
+        let ours = "buildah bud -f deploy/Dockerfile --target image --build-context build=out";
+        let ours = format!("{ours} {rest}");
+        for file in ["deploy/Dockerfile", "deploy/static"] {
+            let text = std::fs::read_to_string(root().join(file))?;
+            let there = text.lines().any(|line| line == format!("#   {ours}"));
+            ensure!(there, "{file} does not have the line {ours:?}");
+        }
+        let from = format!("build='{}'", from.display());
+        self.types(&ours.replace("build=out", &from)).await?;
+        Ok(())
     }
 }
 
@@ -121,60 +159,28 @@ impl Drop for Inside {
 }
 
 async fn the_image_has_one_program_that_runs_without_rights(servers: Arc<Servers>) -> Result<()> {
-    let program = servers.part(Part::Buildah)?;
-    let root = servers.part(Part::ImageRoot)?;
-    if std::fs::metadata("/proc/self")?.uid() != 0 {
-        return Err(CannotHere("building an image needs root here").into());
-    }
-    let dir = servers.new_dir(&unique_name("image"))?;
-    let context = dir.join("context");
-    std::fs::create_dir(&context)?;
-    let buildah = Buildah {
-        program,
-        dir: dir.clone(),
-    };
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/Dockerfile");
-    let (file, stage) = (
-        file.display().to_string(),
-        format!("build={}", root.display()),
-    );
-    let at = context.display().to_string();
-    let build = [
-        "bud",
-        "--isolation",
-        "chroot",
-        "-f",
-        &file,
-        "--target",
-        "image",
-        "--build-context",
-        &stage,
-        "-t",
-        "muster",
-        &at,
-    ];
-    buildah.run(&build).await?;
-
-    let described = buildah
-        .run(&["inspect", "--type", "image", "muster"])
-        .await?;
+    let program = servers.part(Part::ImageRoot)?;
+    let buildah = Buildah::new(&servers)?;
+    buildah.build(&program).await?;
+    let described = buildah.types("buildah inspect --type image muster").await?;
     let config: Value = serde_json::from_str(&described)?;
     let config = &config["OCIv1"]["config"];
     ensure!(config["User"] == format!("{USER}:{USER}"), "{config}");
     ensure!(config["Entrypoint"][0] == "/muster", "{config}");
 
-    let container = buildah.run(&["from", "muster"]).await?;
-    let mounted = PathBuf::from(buildah.run(&["mount", &container]).await?);
+    let container = buildah.types("buildah from muster").await?;
+    let mounted = PathBuf::from(buildah.types(&format!("buildah mount {container}")).await?);
     let there = files(&mounted)?;
     ensure!(
         there == ["etc/ssl/certs/ca-certificates.crt", "muster"],
         "{there:?}"
     );
-    buildah.run(&["umount", &container]).await?;
+    buildah
+        .types(&format!("buildah umount {container}"))
+        .await?;
 
-    let inside = ["run", "--isolation", "chroot", &container, "--", "/muster"];
-    let demo = [&inside[..], &["demo", "--once"]].concat();
-    let shown = buildah.run(&demo).await?;
+    let inside = format!("buildah run {container} -- /muster");
+    let shown = buildah.types(&format!("{inside} demo --once")).await?;
     for text in ["Ready", "no kubeconfig for kubectl can be written here"] {
         ensure!(shown.contains(text), "{shown}");
     }
@@ -183,12 +189,9 @@ async fn the_image_has_one_program_that_runs_without_rights(servers: Arc<Servers
         let (buildah, inside) = (&buildah, &inside);
         async move {
             let listen = format!("telemetry.listen=127.0.0.1:{port}");
-            let run = [
-                &inside[..],
-                &["run", "--set", "hub.listen=127.0.0.1:0", "--set", &listen],
-            ];
+            let run = format!("{inside} run --set hub.listen=127.0.0.1:0 --set {listen}");
             let mut child: Child = buildah
-                .command(&run.concat())
+                .command(&run)
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()?;
