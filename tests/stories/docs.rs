@@ -6,14 +6,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use kube::Client;
 use muster_apiserver::{SimulatorOptions, WorkloadSimulator};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::rollout::{Fleet, config_map, placement, set};
 use crate::support::docs::{Shell, root, section, sections};
 use crate::support::parts::Part;
 use crate::support::{
-    Backend, Rest, Servers, Story, World, eventually, install_definitions, unique_name,
+    Backend, Cluster, Rest, Servers, Story, World, eventually, install_definitions, unique_name,
 };
 
 pub(crate) fn stories() -> Vec<Story> {
@@ -268,17 +268,12 @@ fn controllers(client: Client) -> impl Drop {
 }
 
 /// Puts into a Secret what the controller of tokens would.
-async fn issue_token(rest: &Rest, kubeconfig: &Value) -> Result<()> {
-    let accounts = "/api/v1/namespaces/edge-1/serviceaccounts/muster-agent/token";
-    let request =
-        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-    let token = rest.post(accounts, &request).await?.created()?;
-    let token = token["status"]["token"].as_str().context("no token")?;
-    let ca = &kubeconfig["clusters"][0]["cluster"]["certificate-authority"];
-    let ca = std::fs::read_to_string(ca.as_str().context("no CA")?)?;
+async fn issue_token(cluster: &Cluster) -> Result<()> {
+    let token = cluster.token("edge-1", "muster-agent").await?;
+    let (_, ca) = cluster.server()?;
     let path = "/api/v1/namespaces/edge-1/secrets/muster-agent";
     let data = json!({"stringData": {"token": token, "ca.crt": ca}});
-    rest.merge_patch(path, &data).await?.ok()?;
+    cluster.rest().merge_patch(path, &data).await?.ok()?;
     Ok(())
 }
 
@@ -287,14 +282,10 @@ async fn a_deployment_can_be_followed(servers: Arc<Servers>) -> Result<()> {
     let cluster = server.cluster();
     let _controllers = controllers(cluster.client());
     let rest = cluster.rest();
-    let kubeconfig: Value = serde_json::from_slice(&std::fs::read(cluster.kubeconfig())?)?;
-    let address = &kubeconfig["clusters"][0]["cluster"]["server"];
+    let (address, _) = cluster.server()?;
     let dir = servers.new_dir(&unique_name("deploy"))?;
     let shell = Shell::new(&dir, &servers.kubectl()?, cluster.kubeconfig())?
-        .with(
-            "https://hub.example.org:6443",
-            address.as_str().context("no address")?,
-        )
+        .with("https://hub.example.org:6443", &address)
         .with("REGISTRY", "registry.example.org");
     // The repository lies beside the overlays, as the pages have it.
     let copy = format!(
@@ -338,7 +329,7 @@ async fn a_deployment_can_be_followed(servers: Arc<Servers>) -> Result<()> {
     let lines = access.lines();
     let (apply, make) = lines.split_first().context("no commands")?;
     shell.run(&[apply]).await?;
-    issue_token(&rest, &kubeconfig).await?;
+    issue_token(cluster).await?;
     shell.run(make).await?;
     let as_agent = "kubectl --kubeconfig hub.kubeconfig get manifestworks -n";
     shell.run(&[format!("{as_agent} edge-1")]).await?;

@@ -4,27 +4,32 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
-use tokio::process::{Child, Command};
-use tokio::time::timeout;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+use tokio::process::Command;
 
+use super::deploy::{apply, overlay};
 use crate::support::docs::{root, section};
+use crate::support::live::Live;
 use crate::support::muster::get;
 use crate::support::own_process::CannotHere;
 use crate::support::parts::Part;
-use crate::support::{Servers, Story, eventually, on_free_ports, unique_name};
+use crate::support::pod::{Container, Pod};
+use crate::support::works::{manifests, work_condition};
+use crate::support::{Cluster, Servers, Story, on_free_ports, unique_name};
 
 pub(crate) fn stories() -> Vec<Story> {
-    once![the_image_has_one_program_that_runs_without_rights]
+    once![
+        the_image_is_built_as_the_page_has_it,
+        the_pods_of_the_bases_run_on_a_root_that_is_read_only,
+    ]
 }
 
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// The user of the image.
-const USER: &str = "65532";
+/// The program in the image.
+const ENTRYPOINT: &str = "/muster";
 
 /// buildah with a storage of its own, without what needs a kernel or a user set up for it.
 struct Buildah {
@@ -47,11 +52,10 @@ impl Buildah {
         Ok(Self { program, dir })
     }
 
-    /// A line typed at the root of the repository.
-    fn command(&self, line: &str) -> Command {
+    /// Types a line at the root of the repository.
+    async fn types(&self, line: &str) -> Result<String> {
         let program = self.program.display();
-        let mut command = Command::new("bash");
-        command
+        let output = Command::new("bash")
             .args([
                 "-ec",
                 &format!("buildah() {{ '{program}' \"$@\"; }}\n{line}"),
@@ -60,12 +64,9 @@ impl Buildah {
             .env("CONTAINERS_STORAGE_CONF", self.dir.join("storage.conf"))
             .env("BUILDAH_ISOLATION", "chroot")
             .stdin(Stdio::null())
-            .kill_on_drop(true);
-        command
-    }
-
-    async fn types(&self, line: &str) -> Result<String> {
-        let output = self.command(line).output().await?;
+            .kill_on_drop(true)
+            .output()
+            .await?;
         ensure!(
             output.status.success(),
             "{line}: {}",
@@ -95,6 +96,13 @@ impl Buildah {
         self.types(&ours.replace("build=out", &from)).await?;
         Ok(())
     }
+
+    /// The root of a new container of the image.
+    async fn root(&self) -> Result<PathBuf> {
+        let container = self.types("buildah from muster").await?;
+        let root = self.types(&format!("buildah mount {container}")).await?;
+        Ok(root.into())
+    }
 }
 
 /// Files below a folder, by their paths from it.
@@ -114,105 +122,169 @@ fn files(root: &Path) -> Result<Vec<String>> {
     Ok(all)
 }
 
-/// The program in the container, which no signal to buildah reaches. Ended with this.
-struct Inside {
-    id: u32,
-}
-
-impl Inside {
-    /// The one with this text on its command line.
-    fn with(text: &str) -> Result<Self> {
-        for entry in std::fs::read_dir("/proc")? {
-            let entry = entry?;
-            let command = std::fs::read_to_string(entry.path().join("cmdline"));
-            let is_ours =
-                |command: String| command.starts_with("/muster\0") && command.contains(text);
-            let id = entry.file_name().to_string_lossy().parse();
-            if let (true, Ok(id)) = (command.is_ok_and(is_ours), id) {
-                return Ok(Self { id });
-            }
-        }
-        anyhow::bail!("no program with {text}")
-    }
-
-    fn user(&self) -> Result<String> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id))?;
-        let line = status.lines().find(|line| line.starts_with("Uid:"));
-        let user = line.and_then(|line| line.split_whitespace().nth(1));
-        Ok(user.context("no user")?.to_owned())
-    }
-
-    fn signal(&self, signal: &str) {
-        let id = self.id.to_string();
-        // It may have ended.
-        let _ = std::process::Command::new("kill")
-            .args([signal, &id])
-            .stderr(Stdio::null())
-            .status();
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        self.signal("-KILL");
-    }
-}
-
-async fn the_image_has_one_program_that_runs_without_rights(servers: Arc<Servers>) -> Result<()> {
+async fn the_image_is_built_as_the_page_has_it(servers: Arc<Servers>) -> Result<()> {
     let program = servers.part(Part::ImageRoot)?;
     let buildah = Buildah::new(&servers)?;
     buildah.build(&program).await?;
     let described = buildah.types("buildah inspect --type image muster").await?;
     let config: Value = serde_json::from_str(&described)?;
     let config = &config["OCIv1"]["config"];
-    ensure!(config["User"] == format!("{USER}:{USER}"), "{config}");
-    ensure!(config["Entrypoint"][0] == "/muster", "{config}");
-
-    let container = buildah.types("buildah from muster").await?;
-    let mounted = PathBuf::from(buildah.types(&format!("buildah mount {container}")).await?);
-    let there = files(&mounted)?;
+    ensure!(config["User"] == "65532:65532", "{config}");
+    ensure!(config["Entrypoint"] == json!([ENTRYPOINT]), "{config}");
+    let there = files(&buildah.root().await?)?;
     ensure!(
         there == ["etc/ssl/certs/ca-certificates.crt", "muster"],
         "{there:?}"
     );
-    buildah
-        .types(&format!("buildah umount {container}"))
-        .await?;
+    Ok(())
+}
 
-    let inside = format!("buildah run {container} -- /muster");
-    let shown = buildah.types(&format!("{inside} demo --once")).await?;
-    for text in ["Ready", "no kubeconfig for kubectl can be written here"] {
-        ensure!(shown.contains(text), "{shown}");
+/// What runs the pods of a cluster.
+struct Kubelet<'a> {
+    crun: PathBuf,
+    /// The root of the image.
+    root: PathBuf,
+    dir: PathBuf,
+    cluster: &'a Cluster,
+}
+
+impl Kubelet<'_> {
+    async fn config_map(&self, name: &str) -> Result<Value> {
+        let path = format!("/api/v1/namespaces/{name}/configmaps/{name}");
+        Ok(self.cluster.rest().get(&path).await?.ok()?["data"].take())
     }
 
-    let running = |[port]: [u16; 1]| {
-        let (buildah, inside) = (&buildah, &inside);
-        async move {
-            let listen = format!("telemetry.listen=127.0.0.1:{port}");
-            let run = format!("{inside} run --set hub.listen=127.0.0.1:0 --set {listen}");
-            let mut child: Child = buildah
-                .command(&run)
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()?;
-            let inside = eventually(LIMIT, "the program to run", || async {
-                Inside::with(&listen)
-            })
-            .await?;
-            eventually(LIMIT, "the container to be ready", || async {
-                let (code, body) = get(port, "/readyz").await?;
-                ensure!(code == 200, "{body}");
-                Ok(())
-            })
-            .await?;
-            let user = inside.user()?;
-            inside.signal("-TERM");
-            let ended = timeout(LIMIT, child.wait()).await??;
-            ensure!(ended.success(), "{ended:?}");
-            Ok(user)
+    /// The container of a Deployment, with its ConfigMap and its account.
+    async fn container(&self, name: &str) -> Result<Container> {
+        let path = format!("/apis/apps/v1/namespaces/{name}/deployments/{name}");
+        let deployment = self.cluster.rest().get(&path).await?.ok()?;
+        let template = &deployment["spec"]["template"];
+        let (server, ca) = self.cluster.server()?;
+        let server = server.trim_start_matches("https://").parse()?;
+        let account = template["spec"]["serviceAccountName"].as_str();
+        let account = account.context("no account")?;
+        let token = self.cluster.token(name, account).await?;
+        let account = json!({"token": token, "ca.crt": ca, "namespace": name});
+        Container::of(template, name, &self.root)?
+            .volume(&self.dir, "config", &self.config_map(name).await?)?
+            .account(&self.dir, server, &account)
+    }
+
+    /// Starts it; `ready` gets the port of its telemetry and what it has printed.
+    async fn start(
+        &self,
+        container: &Container,
+        ready: impl AsyncFn(u16, String) -> Result<()>,
+    ) -> Result<Pod> {
+        let pod = on_free_ports(|[port]| {
+            let ready = &ready;
+            async move {
+                // The network is the machine's, where others may have the port.
+                let listen = format!("127.0.0.1:{port}");
+                let container = container.clone().env("MUSTER__TELEMETRY__LISTEN", &listen);
+                let is_ready = |log| ready(port, log);
+                container
+                    .start(&self.crun, &self.dir, ENTRYPOINT, is_ready)
+                    .await
+            }
+        })
+        .await?;
+        ensure!(
+            pod.writable()? == ["/proc", "/dev"],
+            "{:?}",
+            pod.writable()?
+        );
+        for (name, value) in [
+            ("Uid", "65532"),
+            ("Gid", "65532"),
+            ("CapEff", "0000000000000000"),
+            ("CapBnd", "0000000000000000"),
+            ("NoNewPrivs", "1"),
+            // By a filter.
+            ("Seccomp", "2"),
+        ] {
+            let of_pod = pod.status(name)?;
+            ensure!(of_pod == value, "its {name} is {of_pod}");
         }
-    };
-    let user = on_free_ports(running).await?;
-    ensure!(user == USER, "it runs as {user}");
+        Ok(pod)
+    }
+}
+
+async fn is_ready(port: u16, _: String) -> Result<()> {
+    let (code, body) = get(port, "/readyz").await?;
+    ensure!(code == 200, "{body}");
     Ok(())
+}
+
+async fn the_pods_of_the_bases_run_on_a_root_that_is_read_only(
+    servers: Arc<Servers>,
+) -> Result<()> {
+    let (program, crun) = (servers.part(Part::ImageRoot)?, servers.part(Part::Crun)?);
+    let buildah = Buildah::new(&servers)?;
+    buildah.build(&program).await?;
+    let server = servers.own_api_server().await?;
+    let cluster = server.cluster();
+    let kubelet = Kubelet {
+        crun,
+        root: buildah.root().await?,
+        dir: servers.new_dir(&unique_name("pods"))?,
+        cluster,
+    };
+    apply(cluster, &overlay(&servers, "hub", &[], &json!({}))?).await?;
+    let named = json!({"configMapGenerator": [
+        {"name": "muster-agent", "behavior": "merge", "literals": ["cluster-name=edge-1"]}]});
+    let components = &["works-cluster-admin"];
+    apply(cluster, &overlay(&servers, "agent", components, &named)?).await?;
+
+    let hub = kubelet.container("muster-hub").await?;
+    let hub = kubelet.start(&hub, is_ready).await?;
+
+    let edge = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "edge-1"}});
+    let rest = cluster.rest();
+    rest.post("/api/v1/namespaces", &edge).await?.created()?;
+    let access = json!({"namespace": "edge-1"});
+    let access = overlay(&servers, "hub-agent-access", &[], &access)?;
+    apply(cluster, &access).await?;
+    let (address, ca) = cluster.server()?;
+    let token = cluster.token("edge-1", "muster-agent").await?;
+    let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "hub",
+        "clusters": [{"name": "hub", "cluster":
+            {"server": address, "certificate-authority-data": BASE64_STANDARD.encode(ca)}}],
+        "users": [{"name": "agent", "user": {"token": token}}],
+        "contexts": [{"name": "hub", "context": {"cluster": "hub", "user": "agent"}}]});
+    let secret = json!({"kubeconfig": kubeconfig.to_string()});
+    let name = kubelet.config_map("muster-agent").await?;
+    let agent = kubelet
+        .container("muster-agent")
+        .await?
+        .volume(&kubelet.dir, "hub-kubeconfig", &secret)?
+        .env(
+            "CLUSTER_NAME",
+            name["cluster-name"].as_str().context("no name")?,
+        );
+    let agent = kubelet.start(&agent, is_ready).await?;
+
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"namespace": "default", "name": "greeting"}});
+    let works = "/apis/work.open-cluster-management.io/v1/namespaces/edge-1/manifestworks";
+    let work = json!({"apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
+        "metadata": {"name": "greeting"}, "spec": manifests([map])});
+    rest.post(works, &work).await?.created()?;
+    let applied =
+        |work: &Value| work_condition(work, "Applied").is_ok_and(|c| c["status"] == "True");
+    let work = Live::new(rest.clone(), works, "greeting");
+    work.is("be applied", applied).await?;
+    agent.stop().await?;
+    hub.stop().await?;
+
+    let demo = kubelet.container("muster-hub").await?.args(&["demo"]);
+    let shows = async |_, log: String| {
+        for text in ["Ready", "no kubeconfig for kubectl can be written here"] {
+            ensure!(log.contains(text), "no {text:?} in {log}");
+        }
+        Ok(())
+    };
+    let demo = kubelet.start(&demo, shows).await?;
+    demo.stop().await?;
+    server.stop().await
 }

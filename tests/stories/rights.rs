@@ -41,12 +41,8 @@ async fn as_account(cluster: &Cluster, dir: &Path, account: &str) -> Result<Stri
     let mut names = account.rsplit(':');
     let (name, namespace) = (names.next(), names.next());
     let (name, namespace) = name.zip(namespace).context("no service account")?;
-    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
-    let request =
-        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-    let token = cluster.rest().post(&path, &request).await?.created()?;
     let mut config: Value = serde_json::from_slice(&std::fs::read(cluster.kubeconfig())?)?;
-    config["users"][0]["user"] = json!({"token": token["status"]["token"]});
+    config["users"][0]["user"] = json!({"token": cluster.token(namespace, name).await?});
     let file = dir.join(account.replace(':', "-"));
     std::fs::write(&file, config.to_string())?;
     Ok(file.display().to_string())

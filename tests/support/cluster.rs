@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
@@ -82,6 +82,25 @@ impl Cluster {
             .await
             .with_context(|| format!("failed to create namespace {name}"))?;
         Ok(name)
+    }
+
+    /// A token of a service account.
+    pub(crate) async fn token(&self, namespace: &str, account: &str) -> Result<String> {
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
+        let request =
+            json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+        let issued = self.rest.post(&path, &request).await?.created()?;
+        let token = issued["status"]["token"].as_str().context("no token")?;
+        Ok(token.to_owned())
+    }
+
+    /// The address of its API server, and the CA to know it by.
+    pub(crate) fn server(&self) -> Result<(String, String)> {
+        let config: Value = serde_json::from_slice(&std::fs::read(&self.kubeconfig)?)?;
+        let cluster = &config["clusters"][0]["cluster"];
+        let ca = cluster["certificate-authority"].as_str().context("no CA")?;
+        let server = cluster["server"].as_str().context("no address")?;
+        Ok((server.to_owned(), std::fs::read_to_string(ca)?))
     }
 
     /// Runs kubectl to its end.

@@ -20,6 +20,7 @@ pub(crate) mod muster;
 mod objects;
 pub(crate) mod own_process;
 pub(crate) mod parts;
+pub(crate) mod pod;
 mod ports;
 mod process;
 mod prometheus;

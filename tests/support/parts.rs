@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 pub(crate) enum Part {
     Buildah,
     Chromedriver,
+    Crun,
     Etcd,
     Helm,
     /// A folder: what is to lie in the image.
@@ -35,6 +36,7 @@ impl Part {
         match self {
             Self::Chromedriver => "MUSTER_CHROMEDRIVER",
             Self::Buildah => "MUSTER_BUILDAH",
+            Self::Crun => "MUSTER_CRUN",
             Self::Etcd => "MUSTER_ETCD",
             Self::Helm => "MUSTER_HELM",
             Self::ImageRoot => "MUSTER_IMAGE_ROOT",

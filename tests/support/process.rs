@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -95,6 +95,11 @@ impl Process {
     /// Whether the server is gone.
     pub(crate) async fn has_ended(&self) -> Result<bool> {
         Ok(self.child.lock().await.try_wait()?.is_some())
+    }
+
+    /// Waits until the server has ended by itself.
+    pub(crate) async fn ended(self) -> Result<ExitStatus> {
+        Ok(self.child.lock().await.wait().await?)
     }
 
     /// Kills the server as a power cut would, and waits until it is gone.
