@@ -19,17 +19,18 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use support::figure::{Figure, Report};
 use support::fixtures;
 use support::replica_set::Subject;
+use support::size::sized;
 use support::slow;
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-const TIMES: usize = 1_000;
-const CLUSTERS: usize = 10_000;
+const TIMES: usize = sized(1_000, 100);
+const CLUSTERS: usize = sized(10_000, 500);
 /// The goal for feedback from bytes.
 const MOST_FROM_BYTES: f64 = 6.0;
 /// Watched objects, in namespaces of so many.
-const OBJECTS: usize = 10_000;
+const OBJECTS: usize = sized(10_000, 1_000);
 const IN_NAMESPACE: usize = 200;
 /// The goal for the bytes of one.
 const MOST_OBJECT_BYTES: f64 = 400.0;

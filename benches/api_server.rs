@@ -25,15 +25,16 @@ use tokio::time::{Instant, timeout};
 use crate::support::figure::{Figure, Report};
 use crate::support::machine::millis;
 use crate::support::rounds::{Ratio, median};
+use crate::support::size::sized;
 use crate::support::{fixtures, servers, slow};
 use crate::tests_support::{RealApiServer, Servers};
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = sized(5, 2);
 /// Objects created in a round, and how many requests are under way at a time.
-const CREATED: usize = 400;
+const CREATED: usize = sized(400, 40);
 const AT_A_TIME: usize = 16;
-const LISTED: usize = 10_000;
-const WATCHES: usize = 1_000;
+const LISTED: usize = sized(10_000, 200);
+const WATCHES: usize = sized(1_000, 20);
 /// How long all watches may take to see an event.
 const WATCH_LIMIT: Duration = Duration::from_secs(20);
 
@@ -126,9 +127,9 @@ async fn measure(report: &mut Report, real: Option<&RealApiServer>) -> Result<()
     let of_change = json!({"watches": WATCHES});
     for (figure, unit, rounds, params) in [
         ("creates", "objects/s", &created, of_create),
-        ("list of 10,000 objects", "ms", &listed, of_list),
+        (&format!("list of {LISTED} objects"), "ms", &listed, of_list),
         (
-            "a change to the last of 1,000 watches",
+            &format!("a change to the last of {WATCHES} watches"),
             "ms",
             &told,
             of_change,

@@ -18,10 +18,11 @@ use crate::support::figure::{Figure, Report};
 use crate::support::fixtures;
 use crate::support::machine::{Calibration, cpu_each};
 use crate::support::rounds::{Ratio, median};
+use crate::support::size::sized;
 use crate::support::slow;
 
-const ROUNDS: usize = 15;
-const TIMES: usize = 1_000;
+const ROUNDS: usize = sized(15, 2);
+const TIMES: usize = sized(1_000, 100);
 const NS_PER_US: f64 = 1_000.0;
 const CLUSTER: &str = "edge-a";
 const UID: &str = "feff1176-ace6-586b-a395-3f189c8ed350";

@@ -33,12 +33,13 @@ use crate::support::bare_mqtt::Bare;
 use crate::support::events::{CODEC, SOURCE, agent_of, broker, bytes_of, dialect, mqtt};
 use crate::support::figure::{Figure, Report};
 use crate::support::rounds::{Ratio, median};
+use crate::support::size::sized;
 use crate::support::{fixtures, machine, servers, slow};
 use crate::tests_support::{MosquittoConf, Servers};
 
-const ROUNDS: usize = 7;
-const AGENTS: usize = 100;
-const WORKS_EACH: usize = 20;
+const ROUNDS: usize = sized(7, 2);
+const AGENTS: usize = sized(100, 10);
+const WORKS_EACH: usize = sized(20, 4);
 const WORKS: usize = AGENTS * WORKS_EACH;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The goal: at least this part of what the broker does bare.

@@ -18,10 +18,11 @@ use crate::support::figure::{Figure, Report};
 use crate::support::fixtures;
 use crate::support::machine::{Calibration, cpu_each};
 use crate::support::rounds::{Ratio, median};
+use crate::support::size::sized;
 use crate::support::slow;
 
-const ROUNDS: usize = 15;
-const EVALUATIONS: usize = 2_000;
+const ROUNDS: usize = sized(15, 2);
+const EVALUATIONS: usize = sized(2_000, 200);
 const NS_PER_US: f64 = 1_000.0;
 
 /// The goals in µs and as a ratio to upstream's CPU time, which follows, in µs.

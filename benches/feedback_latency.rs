@@ -31,16 +31,17 @@ use crate::support::hub::{Hub, cluster};
 use crate::support::open_loop::{self, Change, Seen};
 use crate::support::rounds::{Ratio, percentile};
 use crate::support::servers::{self, until};
+use crate::support::size::sized;
 use crate::support::{fixtures, slow};
 
 /// The goal in one process: p50 in ms, for all of the way.
 const MOST_P50: f64 = 0.2;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = sized(5, 2);
 /// Clusters, which is also changes a second over all of them: each work changes once a second.
-const CLUSTERS: [usize; 2] = [10, 100];
+const CLUSTERS: [usize; 2] = [sized(10, 2), sized(100, 4)];
 /// Seconds of changes in a round, and of changes by poll.
-const ROUND: usize = 2;
-const BY_POLL: usize = 8;
+const ROUND: usize = sized(2, 1);
+const BY_POLL: usize = sized(8, 2);
 const POLL: Duration = Duration::from_secs(1);
 /// So long that no poll of a watched work falls into the bench.
 const NEVER: Duration = Duration::from_secs(30 * 24 * 60 * 60);

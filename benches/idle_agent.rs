@@ -20,12 +20,18 @@ use crate::support::idle::{
 use crate::support::machine::Calibration;
 use crate::support::rounds::slope;
 use crate::support::servers;
+use crate::support::size::{REHEARSAL, lasting, sized};
 
+const WORKS: usize = sized(1_000, 20);
 /// A ConfigMap and a Deployment.
 const LOAD: Load = Load {
-    steps: &[0, 100, 250, 500, 1_000],
+    steps: if REHEARSAL {
+        &[0, 10, WORKS]
+    } else {
+        &[0, 100, 250, 500, WORKS]
+    },
     manifests: 2,
-    poll: Duration::from_secs(3),
+    poll: lasting(3_000, 500),
 };
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -97,7 +103,7 @@ fn tell_memory(report: &mut Report, measured: &Measured) {
     report.add(
         Figure::new("P9", name, per_work / 1e3, "KB")
             .below(31.0, "OCM work agent, poll mode, recorded")
-            .met(per_work <= MOST_WORK_BYTES)
+            .met_in_full(per_work <= MOST_WORK_BYTES)
             .params(params)
             .params(json!({"resident_bytes_by_works": resident})),
     );
@@ -128,7 +134,7 @@ fn tell_idle(report: &mut Report, measured: &Measured, calibration: Calibration)
     report.add(
         Figure::new(
             "P13",
-            "CPU of an idle minute, 1,000 works",
+            format!("CPU of an idle minute, {WORKS} works"),
             measured.cpu,
             "ms",
         )
@@ -142,7 +148,7 @@ fn tell_idle(report: &mut Report, measured: &Measured, calibration: Calibration)
         count as f64 * windows_in(MINUTE, WINDOW)
     };
     let at_hub = in_minute("hub");
-    let name = "requests at the hub in an idle minute, 1,000 works";
+    let name = format!("requests at the hub in an idle minute, {WORKS} works");
     report.add(
         Figure::new("P13", name, at_hub, "requests")
             .met(at_hub <= 0.0)
@@ -150,7 +156,7 @@ fn tell_idle(report: &mut Report, measured: &Measured, calibration: Calibration)
     );
     let at_spoke = in_minute("spoke");
     let most = LISTS_A_POLL * windows_in(MINUTE, IDLE_POLL);
-    let name = "requests at the cluster in an idle minute, 1,000 works";
+    let name = format!("requests at the cluster in an idle minute, {WORKS} works");
     report.add(
         Figure::new("P13", name, at_spoke, "requests")
             .below(

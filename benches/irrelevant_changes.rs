@@ -26,22 +26,23 @@ use crate::support::machine::Calibration;
 use crate::support::requests::Requests;
 use crate::support::rounds::{Ratio, median};
 use crate::support::servers::{self, until};
+use crate::support::size::{lasting, sized};
 use crate::support::watcher::{Kind, Watcher, object_name};
 
-const WORKS: usize = 100;
+const WORKS: usize = sized(100, 10);
 const MANIFESTS: usize = 10;
 const OBJECTS: usize = WORKS * MANIFESTS;
 const NAMESPACE: &str = "default";
 /// So long that no poll falls into the bench: a work that is watched is polled as well.
 const NEVER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-const ROUNDS: usize = 5;
+const ROUNDS: usize = sized(5, 2);
 /// Irrelevant changes a second, and in a round.
-const RATE: usize = if cfg!(debug_assertions) { 200 } else { 1_000 };
+const RATE: usize = sized(1_000, 100);
 const IRRELEVANT: usize = 2 * RATE;
 /// How often a part of them is made.
 const TICK: Duration = Duration::from_millis(10);
 /// For events on their way.
-const SETTLE: Duration = Duration::from_millis(500);
+const SETTLE: Duration = lasting(500, 200);
 /// Requests of the bench at a time.
 const AT_A_TIME: usize = 16;
 const LOAD_LIMIT: Duration = Duration::from_secs(100);

@@ -16,9 +16,10 @@ use tokio::time::Instant;
 
 use crate::support::figure::{Figure, Report};
 use crate::support::rounds::{Ratio, median};
+use crate::support::size::sized;
 use crate::support::{machine, servers};
 
-const ROUNDS: usize = 11;
+const ROUNDS: usize = sized(11, 2);
 const TRIPS: u64 = 10_000;
 /// actix's own default for a mailbox.
 const CAPACITY: usize = 16;

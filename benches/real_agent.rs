@@ -20,16 +20,12 @@ use crate::support::idle::{Backend, IDLE_POLL, Load, Measured, WINDOW, measure, 
 use crate::support::machine::Calibration;
 use crate::support::requests::Kind;
 use crate::support::servers;
+use crate::support::size::sized;
 use crate::tests_support::{RealApiServer, Servers, install_definitions};
 
 /// Works that upstream's numbers were recorded with.
 const PEER_WORKS: usize = 1_000;
-/// Without optimization, on a machine that compiles meanwhile, more would take too long.
-const WORKS: usize = if cfg!(debug_assertions) {
-    150
-} else {
-    PEER_WORKS
-};
+const WORKS: usize = sized(PEER_WORKS, 20);
 /// Four ConfigMaps and a Deployment.
 const LOAD: Load = Load {
     steps: &[WORKS],

@@ -35,13 +35,14 @@ use crate::support::events::{broker, bytes_of, mqtt};
 use crate::support::figure::{Figure, Report};
 use crate::support::rounds::{Ratio, median};
 use crate::support::servers;
+use crate::support::size::sized;
 use crate::tests_support::{MosquittoConf, Servers};
 
-const ROUNDS: usize = 7;
+const ROUNDS: usize = sized(7, 2);
 const OBJECTS: usize = 1_000;
-const EVENTS: usize = if cfg!(debug_assertions) { 400 } else { 2_000 };
+const EVENTS: usize = sized(2_000, 200);
 /// Events in a batch, and messages on their way at a time, as an agent gives them and its sink.
-const BATCH: usize = 200;
+const BATCH: usize = sized(200, 50);
 const AT_A_TIME: usize = 64;
 const UID: &str = "7d1c3a52-0a3e-4a53-9f0e-3d6f1c1f0a11";
 const TOPIC: &str = "rules/c1";

@@ -42,26 +42,27 @@ use crate::support::figure::{Figure, Report};
 use crate::support::machine::{cpu_each, millis};
 use crate::support::rounds::{Ratio, median, slope};
 use crate::support::ruled::{self, NAMESPACE, Ruled, delete_rule, plural, put_rule, watched};
+use crate::support::size::{REHEARSAL, lasting, sized};
 use crate::support::watcher::{Kind, Watcher, object_name};
 use crate::support::{fixtures, servers, slow};
 
 /// Rules of which one changes.
-const RULES: [usize; 2] = [100, 1_000];
-const CHANGES_EACH: usize = 200;
-const ROUNDS: usize = 7;
-const DEBOUNCE: Duration = Duration::from_secs(2);
+const RULES: [usize; 2] = [sized(100, 10), sized(1_000, 50)];
+const CHANGES_EACH: usize = sized(200, 20);
+const ROUNDS: usize = sized(7, 2);
+const DEBOUNCE: Duration = lasting(2_000, 400);
 /// Rounds that the debounce makes long.
-const LONG_ROUNDS: usize = 5;
+const LONG_ROUNDS: usize = sized(5, 1);
 /// Changes of rules at once.
 const AT_ONCE: usize = 10;
-const TYPES: usize = if cfg!(debug_assertions) { 20 } else { 50 };
-const OBJECTS: usize = 100;
+const TYPES: usize = sized(50, 5);
+const OBJECTS: usize = sized(100, 10);
 /// Types and restarts over which memory is looked at, in so many steps.
 const KEPT: usize = 10;
-const RESTARTS: usize = if cfg!(debug_assertions) { 50 } else { 1_000 };
+const RESTARTS: usize = sized(1_000, 20);
 const STEPS: usize = 10;
 /// Objects that change once in each round.
-const CHANGED: usize = if cfg!(debug_assertions) { 200 } else { 1_000 };
+const CHANGED: usize = sized(1_000, 50);
 const AT_A_TIME: usize = 16;
 /// Watches of an agent, unless a bench says otherwise.
 const WATCHES: usize = 50;
@@ -74,7 +75,7 @@ const LIMIT: Duration = Duration::from_secs(900);
 /// The goals.
 const MOST_CHANGE_MICROS: f64 = 10.0;
 const MOST_READ_MICROS: f64 = 1_000.0;
-const MOST_FOLLOW_MILLIS: f64 = 5_000.0;
+const MOST_FOLLOW_MILLIS: f64 = if REHEARSAL { 1_000.0 } else { 5_000.0 };
 const MOST_RESTART_MILLIS: f64 = 2_000.0;
 const MOST_GROWTH: f64 = 1.1;
 
@@ -489,7 +490,7 @@ async fn memory(report: &mut Report, cluster: &ApiServer, agent: &mut Agent) -> 
     report.add(
         Figure::new("RULES", name, last, "MiB")
             .below(first, is)
-            .met(last <= MOST_GROWTH * first)
+            .met_in_full(last <= MOST_GROWTH * first)
             .params(
                 json!({"types": KEPT + 1, "objects_each": KEPT, "steps_mib": mib,
                 "slope_bytes_each": slope(&steps) * 1024.0}),

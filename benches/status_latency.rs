@@ -20,13 +20,18 @@ use crate::support::hub::{self, Hub, cluster};
 use crate::support::open_loop::{self, Change, Seen};
 use crate::support::rounds::{Ratio, percentile};
 use crate::support::servers;
+use crate::support::size::{REHEARSAL, sized};
 use crate::support::{bare_hub, fixtures, slow};
 
 /// The goal in one process: p50 in ms.
 const MOST_P50: f64 = 0.2;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = sized(5, 2);
 /// Clusters, changes a second over all of them, changes a round.
-const HUB_LEG: [(usize, u32, usize); 2] = [(10, 10, 20), (100, 100, 150)];
+const HUB_LEG: [(usize, u32, usize); 2] = if REHEARSAL {
+    [(2, 10, 4), (4, 20, 8)]
+} else {
+    [(10, 10, 20), (100, 100, 150)]
+};
 const PATIENCE: Duration = Duration::from_secs(6);
 
 pub(crate) fn run() -> Result<()> {

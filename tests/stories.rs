@@ -33,6 +33,7 @@ macro_rules! told {
 mod stories {
     pub(crate) mod agent_flags;
     pub(crate) mod api_semantics;
+    pub(crate) mod benches;
     pub(crate) mod chart;
     pub(crate) mod commands;
     pub(crate) mod conformance;
@@ -65,6 +66,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let subjects = [
         stories::agent_flags::stories(),
         stories::api_semantics::stories(),
+        stories::benches::stories(),
         stories::chart::stories(),
         stories::commands::stories(),
         stories::conformance::stories(),

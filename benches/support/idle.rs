@@ -21,16 +21,17 @@ use tokio::time::{sleep, timeout};
 
 use super::agent::{Agent, CLUSTER};
 use super::requests::Requests;
+use super::size::lasting;
 use super::{fixtures, machine};
 
 /// Poll interval while idle: upstream's default, for which its numbers were recorded.
-pub const IDLE_POLL: Duration = Duration::from_secs(10);
+pub const IDLE_POLL: Duration = lasting(10_000, 1_000);
 /// How long the agent is watched idling, without works and with all of them.
-pub const WINDOW_WITHOUT: Duration = Duration::from_secs(6);
-pub const WINDOW: Duration = Duration::from_secs(20);
+pub const WINDOW_WITHOUT: Duration = lasting(6_000, 1_000);
+pub const WINDOW: Duration = lasting(20_000, 3_000);
 
 /// From the last report to the reading of memory.
-const SETTLE: Duration = Duration::from_secs(2);
+const SETTLE: Duration = lasting(2_000, 500);
 /// How long a step may take.
 const LOAD_LIMIT: Duration = Duration::from_secs(140);
 /// Works created at a time.

@@ -24,5 +24,6 @@ pub mod requests;
 pub mod rounds;
 pub mod ruled;
 pub mod servers;
+pub mod size;
 pub mod slow;
 pub mod watcher;

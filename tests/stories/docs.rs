@@ -52,7 +52,7 @@ const SECTIONS: &[(&str, &str, Tried)] = &[
     (
         "docs/benchmarks.md",
         "Benchmarks",
-        Not("minutes each; lints compile them"),
+        By("benches, in a rehearsal"),
     ),
     ("docs/migration.md", "Before", Here),
     ("docs/migration.md", "The agent of a cluster", Here),

@@ -19,8 +19,8 @@ use super::world::{Backend, Servers, World};
 /// servers more than they compute, so more than there are cores.
 const STORIES_AT_A_TIME: usize = 8;
 
-/// How long a story may take before it has failed. Each wait inside a story has its own
-/// limit and a better message; this one only keeps a hanging story from hanging the run.
+/// How long a story may take before it has failed, if it does not say. Each wait inside a story has
+/// its own limit and a better message; this one only keeps a hanging story from hanging the run.
 const STORY_LIMIT: Duration = Duration::from_secs(180);
 
 type Telling = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -28,6 +28,7 @@ type Telling = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 /// A story, not yet told.
 pub(crate) struct Story {
     name: String,
+    limit: Duration,
     tell: Box<dyn FnOnce(Arc<Servers>) -> Telling + Send>,
 }
 
@@ -39,6 +40,7 @@ impl Story {
     {
         let on = |backend: Backend| Self {
             name: format!("{}::{name}", backend.name()),
+            limit: STORY_LIMIT,
             tell: Box::new(move |servers| Box::pin(tell(World::new(backend, servers)))),
         };
         Backend::ALL.map(on).into()
@@ -51,20 +53,27 @@ impl Story {
     {
         vec![Self {
             name: name.to_owned(),
+            limit: STORY_LIMIT,
             tell: Box::new(move |servers| Box::pin(tell(servers))),
         }]
     }
 
+    /// Lets it take so long.
+    pub(crate) fn within(self, limit: Duration) -> Self {
+        Self { limit, ..self }
+    }
+
     /// Makes a test of it that runs on `runtime`.
     fn into_trial(self, runtime: Handle, servers: Arc<Servers>) -> Trial {
+        let limit = self.limit;
         Trial::ignorable_test(self.name, move || {
             // Spawned, not only waited for: a client's pooled connections live on the
             // runtime that first polls them, and stories share clients.
-            let told = async move { timeout(STORY_LIMIT, (self.tell)(servers)).await };
+            let told = async move { timeout(limit, (self.tell)(servers)).await };
             let told = runtime.spawn(told);
             match runtime.block_on(told) {
                 Ok(Ok(told)) => verdict(told),
-                Ok(Err(_)) => Err(format!("not at its end after {STORY_LIMIT:?}").into()),
+                Ok(Err(_)) => Err(format!("not at its end after {limit:?}").into()),
                 Err(ended) => match ended.try_into_panic() {
                     Ok(panic) => std::panic::resume_unwind(panic),
                     Err(cancelled) => Err(cancelled.into()),
