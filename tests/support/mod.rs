@@ -22,7 +22,7 @@ pub(crate) mod own_process;
 pub(crate) mod parts;
 pub(crate) mod pod;
 mod ports;
-mod process;
+pub(crate) mod process;
 mod prometheus;
 mod rest;
 pub(crate) mod rights;

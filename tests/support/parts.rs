@@ -19,6 +19,8 @@ pub(crate) enum Part {
     ImageRoot,
     KubeApiServer,
     Kubectl,
+    /// Of a kubelet what `kubectl port-forward` needs.
+    Kubelet,
     Mosquitto,
     MosquittoPasswd,
     MosquittoPub,
@@ -42,6 +44,7 @@ impl Part {
             Self::ImageRoot => "MUSTER_IMAGE_ROOT",
             Self::KubeApiServer => "MUSTER_KUBE_APISERVER",
             Self::Kubectl => "MUSTER_KUBECTL",
+            Self::Kubelet => "MUSTER_KUBELET",
             Self::Mosquitto => "MUSTER_MOSQUITTO",
             Self::MosquittoPasswd => "MUSTER_MOSQUITTO_PASSWD",
             Self::MosquittoPub => "MUSTER_MOSQUITTO_PUB",
