@@ -148,7 +148,7 @@ async fn measure(report: &mut Report, real: Option<&RealApiServer>) -> Result<()
                 line = line.in_rounds(median(theirs), &*peer, ratio);
                 // In process there is no peer: the real server has no such way.
                 if index == 0 {
-                    line = line.met(ratio.median >= LEAST_RATIO);
+                    line = line.met_in_full(ratio.median >= LEAST_RATIO);
                 }
             }
             report.add(

@@ -257,7 +257,7 @@ fn tell(report: &mut Report, case: &str, rounds: &[Converged], goal: bool) {
         Ratio::of(&bare, &ours),
     );
     if goal {
-        figure = figure.met(median(&ours) <= MOST_UNCHANGED_MILLIS);
+        figure = figure.met_in_full(median(&ours) <= MOST_UNCHANGED_MILLIS);
     }
     report.add(figure.params(params.clone()));
     report.add(

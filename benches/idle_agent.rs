@@ -151,7 +151,7 @@ fn tell_idle(report: &mut Report, measured: &Measured, calibration: Calibration)
     let name = format!("requests at the hub in an idle minute, {WORKS} works");
     report.add(
         Figure::new("P13", name, at_hub, "requests")
-            .met(at_hub <= 0.0)
+            .met_in_full(at_hub <= 0.0)
             .params(params.clone()),
     );
     let at_spoke = in_minute("spoke");
@@ -163,7 +163,7 @@ fn tell_idle(report: &mut Report, measured: &Measured, calibration: Calibration)
                 3_000.0,
                 "OCM work agent, poll mode, at its limit of 50/s, recorded",
             )
-            .met(at_spoke <= most)
+            .met_in_full(at_spoke <= most)
             .params(params)
             .params(json!({"goal_requests": most})),
     );

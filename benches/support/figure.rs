@@ -83,7 +83,9 @@ impl Figure {
         self
     }
 
-    /// The same for a goal about memory or growth, which the sizes of a rehearsal say nothing of.
+    /// The same for a goal that a rehearsal says nothing of: its sizes are too small for memory and
+    /// growth, its windows too short to count requests in, and it runs beside others, which a ratio of
+    /// two times on the clock does not bear.
     #[must_use]
     pub fn met_in_full(self, met: bool) -> Self {
         if REHEARSAL { self } else { self.met(met) }
