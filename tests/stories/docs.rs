@@ -7,16 +7,18 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use kube::Client;
 use muster_apiserver::{SimulatorOptions, WorkloadSimulator};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use super::deploy::{apply, overlay};
 use super::rollout::{Fleet, config_map, placement, set};
+use crate::support::broker_hub::BrokerHub;
 use crate::support::docs::{Shell, root, section, sections};
 use crate::support::own_process::OwnProcess;
 use crate::support::parts::Part;
 use crate::support::process::Process;
+use crate::support::works::{manifests, work_condition};
 use crate::support::{
     Backend, Cluster, Rest, Servers, Story, World, eventually, install_definitions, on_free_ports,
     unique_name,
@@ -30,6 +32,7 @@ pub(crate) fn stories() -> Vec<Story> {
         a_deployment_can_be_followed,
         the_dashboard_of_a_pod_can_be_reached,
         coming_from_ocm_can_be_followed,
+        a_driver_file_of_ocm_brings_works,
         the_chart_can_be_installed,
     ]
 }
@@ -71,11 +74,7 @@ const SECTIONS: &[(&str, &str, Tried)] = &[
     ),
     ("docs/operations.md", "Why something is not done", Here),
     ("docs/operations.md", "Dashboard", Here),
-    (
-        "docs/operations.md",
-        "OCM's driver file",
-        By("muster-broker, driver"),
-    ),
+    ("docs/operations.md", "OCM's driver file", Here),
     (
         "docs/protocol.md",
         "A source or agent of your own",
@@ -465,30 +464,111 @@ async fn ocm(rest: &Rest) -> Result<()> {
     Ok(())
 }
 
-/// The takeover itself is told in `conformance::takeover`, and that two agents exclude each other in
-/// `agent_flags`; here it is that the commands around it are right.
+/// The lease as OCM's agent holds it, and as it leaves it at its end.
+fn lease(holder: &str) -> Value {
+    let now = jiff::Timestamp::now();
+    json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "work-agent-lock"},
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 137, "leaseTransitions": 1,
+            "acquireTime": format!("{now:.6}"), "renewTime": format!("{now:.6}")}})
+}
+
+/// What is applied and written meanwhile is told in `conformance::takeover`.
 async fn coming_from_ocm_can_be_followed(servers: Arc<Servers>) -> Result<()> {
     let server = servers.own_api_server().await?;
     let cluster = server.cluster();
+    let rest = cluster.rest();
     install_definitions(cluster).await?;
-    ocm(&cluster.rest()).await?;
+    ocm(&rest).await?;
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/open-cluster-management-agent/leases";
+    rest.post(leases, &lease("klusterlet")).await?.created()?;
     let dir = servers.new_dir(&unique_name("migration"))?;
+    for name in ["hub.kubeconfig", "cluster.kubeconfig"] {
+        std::fs::copy(cluster.kubeconfig(), dir.join(name))?;
+    }
     let shell =
         Shell::new(&dir, &servers.kubectl()?, cluster.kubeconfig())?.with("CLUSTER", "edge-1");
-    for heading in ["Before", "The agent of a cluster"] {
-        let lines = section("docs/migration.md", heading)?.lines();
-        let ours = lines
-            .iter()
-            .filter(|line| !line.starts_with("muster agent"));
-        shell.run(&ours.collect::<Vec<_>>()).await?;
-    }
+    let lines = |heading| Ok::<_, anyhow::Error>(section("docs/migration.md", heading)?.lines());
+    shell.run(&lines("Before")?).await?;
+
+    let lines = lines("The agent of a cluster")?;
+    let (ours, stop_ocm) = lines.split_first().context("no commands")?;
+    let flags = ours.strip_prefix("muster agent ");
+    let flags = flags.with_context(|| format!("{ours} comes first"))?;
+    let flags = flags.replace("CLUSTER", "edge-1");
+    // So that what the page says takes up to 26 s takes a second.
+    let hurried = "--leader-election-renew-deadline=10s --leader-election-retry-period=1s";
+    let flags = flags.split_whitespace().chain(hurried.split_whitespace());
+    let flags: Vec<String> = flags.map(str::to_owned).collect();
+    let agent = OwnProcess::agent(&[], &flags, |command| command.current_dir(&dir))?;
+    let shows = async |path: &str, text: &str| {
+        eventually(LIMIT, text, || async {
+            let (_, body) = agent.get(path).await?;
+            ensure!(body.contains(text), "{body}\n{}", agent.log());
+            Ok(())
+        })
+        .await
+    };
+    shows("/debug/actors", "klusterlet").await?;
+    shows("/metrics", "\nmuster_lease_held 0\n").await?;
+
+    shell.run(stop_ocm).await?;
     let work_agent =
         "/apis/apps/v1/namespaces/open-cluster-management-agent/deployments/klusterlet-work-agent";
-    eventually(LIMIT, "OCM's agent to be told to end", || async {
-        let live = cluster.rest().get(work_agent).await?.ok()?;
-        ensure!(live["spec"]["replicas"] == 0, "{live}");
+    let live = rest.get(work_agent).await?.ok()?;
+    ensure!(live["spec"]["replicas"] == 0, "{live}");
+    let path = format!("{leases}/work-agent-lock");
+    rest.merge_patch(&path, &lease("")).await?.ok()?;
+    shows("/metrics", "\nmuster_lease_held 1\n").await?;
+    shows("/readyz", "ok").await?;
+    server.stop().await
+}
+
+async fn a_driver_file_of_ocm_brings_works(servers: Arc<Servers>) -> Result<()> {
+    let dir = servers.new_dir(&unique_name("driver-file"))?;
+    let hub = BrokerHub::start(&dir, "edge-1", "secret").await?;
+    let spoke = servers.own_embedded().await?;
+    let cluster = spoke.cluster();
+    install_definitions(cluster).await?;
+    std::fs::copy(cluster.kubeconfig(), dir.join("edge-1.kubeconfig"))?;
+
+    let page = section("docs/operations.md", "OCM's driver file")?;
+    let ([command], [file]) = (&page.lines()[..], &page.texts("yaml")[..]) else {
+        anyhow::bail!("not one command and its file")
+    };
+    let ca = "caFile: /etc/muster/ca.crt\n";
+    ensure!(file.contains(ca), "{file}");
+    // Without TLS, as the hub of this story has it.
+    let file = file
+        .replace(ca, "")
+        .replace("broker.example.org:8883", &hub.broker);
+    std::fs::write(dir.join("mqtt.yaml"), file)?;
+    let flags = command.strip_prefix("muster agent ").context("another one")?;
+    let flags = flags.split_whitespace();
+    // There is no namespace for its lease.
+    let flags = flags.chain(["--set", "agent.leader_election=false"]);
+    let flags: Vec<String> = flags.map(str::to_owned).collect();
+    let agent = OwnProcess::agent(&[], &flags, |command| command.current_dir(&dir))?;
+
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "edge-1"}});
+    let namespaces = "/api/v1/namespaces";
+    hub.rest.post(namespaces, &namespace).await?.created()?;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"namespace": "default", "name": "greeting"}});
+    let works = "/apis/work.open-cluster-management.io/v1/namespaces/edge-1/manifestworks";
+    let work = json!({"apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
+        "metadata": {"name": "greeting"}, "spec": manifests([map])});
+    hub.rest.post(works, &work).await?.created()?;
+    let path = format!("{works}/greeting");
+    eventually(LIMIT, "the work to be applied", || async {
+        let told = hub.rest.get(&path).await?.ok()?;
+        let applied = work_condition(&told, "Applied")?;
+        ensure!(applied["status"] == "True", "{applied}\n{}", agent.log());
         Ok(())
     })
     .await?;
-    server.stop().await
+    hub.kill().await?;
+    spoke.stop().await;
+    Ok(())
 }

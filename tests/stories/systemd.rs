@@ -1,21 +1,21 @@
 //! An agent on a machine without Kubernetes, as the page `deploy/README.md` has it made: the unit with
 //! all its restrictions, under a systemd of the story's own.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
+use crate::support::broker_hub::BrokerHub;
 use crate::support::docs::{Section, root, section};
-use crate::support::muster::{Muster, PROGRAM, hub_kubeconfig, run_with};
+use crate::support::muster::PROGRAM;
 use crate::support::parts::Part;
 use crate::support::systemd::{Network, Systemd};
 use crate::support::works::condition;
 use crate::support::{
-    Backend, Cluster, Rest, Servers, Story, World, client_of, eventually, install_definitions,
-    on_free_ports, unique_name,
+    Backend, Cluster, Rest, Servers, Story, World, eventually, install_definitions, on_free_ports,
+    unique_name,
 };
 
 pub(crate) fn stories() -> Vec<Story> {
@@ -170,30 +170,6 @@ async fn is_delivered(machine: &Machine, rest: &Rest, work: &str) -> Result<()> 
     }
 }
 
-/// A hub with a broker that knows the machine's agent, and the way to the hub's API.
-async fn hub_with_broker(machine: &Machine, dir: &Path) -> Result<(Muster, String, Rest)> {
-    let hash = run_with(&["hash-password"], PASSWORD).await?.stdout;
-    let (users, data) = (dir.join("users"), dir.join("data"));
-    let name = &machine.name;
-    std::fs::write(
-        &users,
-        format!("user {name} {} agent {name}\n", hash.trim()),
-    )?;
-    let (muster, broker) = on_free_ports(|[port]| {
-        let broker = format!("127.0.0.1:{port}");
-        let config = format!(
-            "[hub]\nlisten = \"HUB\"\ndata_dir = \"{}\"\n[transport]\ndriver = \"mqtt\"\n\
-             [broker]\nlisten = \"{broker}\"\nusers_file = \"{}\"\n",
-            data.display(),
-            users.display()
-        );
-        async move { Ok((Muster::start(dir, "hub", &config).await?, broker)) }
-    })
-    .await?;
-    let rest = Rest::new(client_of(&hub_kubeconfig(&data)).await?);
-    Ok((muster, broker, rest))
-}
-
 async fn an_agent_runs_on_a_machine_as_the_page_has_it(servers: Arc<Servers>) -> Result<()> {
     let name = unique_name("machine");
     let dir = servers.new_dir(&unique_name("hub-of-machine"))?;
@@ -234,17 +210,18 @@ async fn an_agent_runs_on_a_machine_as_the_page_has_it(servers: Arc<Servers>) ->
         "the same process"
     );
 
-    let (muster, broker, of_hub) = hub_with_broker(&machine, &dir).await?;
+    let broker_hub = BrokerHub::start(&dir, &name, PASSWORD).await?;
+    let of_hub = &broker_hub.rest;
     of_hub.post(namespaces, &namespace).await?.created()?;
-    machine.goes_over_mqtt(&broker).await?;
+    machine.goes_over_mqtt(&broker_hub.broker).await?;
     machine.is_ready().await?;
-    is_delivered(&machine, &of_hub, "second").await?;
+    is_delivered(&machine, of_hub, "second").await?;
     let kept = machine.types("ls -A /var/lib/muster-agent").await?;
     ensure!(!kept.is_empty(), "it keeps nothing");
 
     machine.types("systemctl stop muster-agent").await?;
     let ended = machine.property("Result").await? + &machine.property("ExecMainStatus").await?;
     ensure!(ended == "success0", "{ended}: {}", machine.log().await);
-    muster.kill().await?;
+    broker_hub.kill().await?;
     machine.systemd.stop().await
 }

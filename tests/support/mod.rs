@@ -6,6 +6,7 @@
 
 pub(crate) mod agent;
 mod api_server;
+pub(crate) mod broker_hub;
 pub(crate) mod browser;
 mod cluster;
 mod definitions;
