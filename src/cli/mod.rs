@@ -251,6 +251,7 @@ mod tests {
                     && !matches!(
                         error.kind(),
                         clap::error::ErrorKind::DisplayHelp
+                            | clap::error::ErrorKind::DisplayVersion
                             | clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
                             | clap::error::ErrorKind::MissingRequiredArgument
                     )

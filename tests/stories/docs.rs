@@ -543,7 +543,9 @@ async fn a_driver_file_of_ocm_brings_works(servers: Arc<Servers>) -> Result<()> 
         .replace(ca, "")
         .replace("broker.example.org:8883", &hub.broker);
     std::fs::write(dir.join("mqtt.yaml"), file)?;
-    let flags = command.strip_prefix("muster agent ").context("another one")?;
+    let flags = command
+        .strip_prefix("muster agent ")
+        .context("another one")?;
     let flags = flags.split_whitespace();
     // There is no namespace for its lease.
     let flags = flags.chain(["--set", "agent.leader_election=false"]);
