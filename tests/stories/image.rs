@@ -1,6 +1,5 @@
 //! The image, built and run as its user runs it.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use super::deploy::{apply, overlay};
 use crate::support::docs::{root, section};
 use crate::support::live::Live;
 use crate::support::muster::get;
-use crate::support::own_process::CannotHere;
+use crate::support::namespaces;
 use crate::support::parts::Part;
 use crate::support::pod::{Container, Pod};
 use crate::support::works::{manifests, work_condition};
@@ -38,11 +37,9 @@ struct Buildah {
 }
 
 impl Buildah {
-    fn new(servers: &Servers) -> Result<Self> {
+    async fn new(servers: &Servers) -> Result<Self> {
         let program = servers.part(Part::Buildah)?;
-        if std::fs::metadata("/proc/self")?.uid() != 0 {
-            return Err(CannotHere("building an image needs root here").into());
-        }
+        namespaces::can_be_made().await?;
         let dir = servers.new_dir(&unique_name("image"))?;
         let at = dir.display();
         let storage = format!(
@@ -124,7 +121,7 @@ fn files(root: &Path) -> Result<Vec<String>> {
 
 async fn the_image_is_built_as_the_page_has_it(servers: Arc<Servers>) -> Result<()> {
     let program = servers.part(Part::ImageRoot)?;
-    let buildah = Buildah::new(&servers)?;
+    let buildah = Buildah::new(&servers).await?;
     buildah.build(&program).await?;
     let described = buildah.types("buildah inspect --type image muster").await?;
     let config: Value = serde_json::from_str(&described)?;
@@ -220,7 +217,7 @@ async fn the_pods_of_the_bases_run_on_a_root_that_is_read_only(
     servers: Arc<Servers>,
 ) -> Result<()> {
     let (program, crun) = (servers.part(Part::ImageRoot)?, servers.part(Part::Crun)?);
-    let buildah = Buildah::new(&servers)?;
+    let buildah = Buildah::new(&servers).await?;
     buildah.build(&program).await?;
     let server = servers.own_api_server().await?;
     let cluster = server.cluster();

@@ -18,6 +18,7 @@ mod harness;
 pub(crate) mod live;
 mod mosquitto;
 pub(crate) mod muster;
+pub(crate) mod namespaces;
 mod objects;
 pub(crate) mod own_process;
 pub(crate) mod parts;

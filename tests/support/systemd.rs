@@ -1,14 +1,13 @@
 //! A systemd of a story's own.
 
 use std::ffi::OsString;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use tokio::process::Command;
 
-use super::own_process::CannotHere;
+use super::namespaces;
 use super::process::Process;
 
 /// A running systemd, the first process of its namespaces, on a copy of this machine's root: all that
@@ -33,11 +32,9 @@ impl Systemd {
     /// Starts `program`, with what `dir/files` holds in its root.
     ///
     /// # Errors
-    /// [`CannotHere`] where the user may not make namespaces.
+    /// `CannotHere` where no namespaces can be made.
     pub(crate) async fn start(program: &Path, dir: &Path, network: Network) -> Result<Self> {
-        if std::fs::metadata("/proc/self")?.uid() != 0 {
-            return Err(CannotHere("systemd in namespaces of its own needs root").into());
-        }
+        namespaces::can_be_made().await?;
         std::fs::create_dir(dir.join("root"))?;
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/systemd.sh");
         let mut args: Vec<OsString> = vec![program.into(), dir.into()];
