@@ -1,7 +1,6 @@
 //! The image, built and run as its user runs it.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -17,6 +16,7 @@ use crate::support::muster::get;
 use crate::support::namespaces;
 use crate::support::parts::Part;
 use crate::support::pod::{Container, Pod};
+use crate::support::typed::typed;
 use crate::support::works::{manifests, work_condition};
 use crate::support::{Cluster, Servers, Story, on_free_ports, unique_name};
 
@@ -52,24 +52,16 @@ impl Buildah {
     /// Types a line at the root of the repository.
     async fn types(&self, line: &str) -> Result<String> {
         let program = self.program.display();
-        let output = Command::new("bash")
+        let mut command = Command::new("bash");
+        command
             .args([
                 "-ec",
                 &format!("buildah() {{ '{program}' \"$@\"; }}\n{line}"),
             ])
             .current_dir(root())
             .env("CONTAINERS_STORAGE_CONF", self.dir.join("storage.conf"))
-            .env("BUILDAH_ISOLATION", "chroot")
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output()
-            .await?;
-        ensure!(
-            output.status.success(),
-            "{line}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+            .env("BUILDAH_ISOLATION", "chroot");
+        Ok(typed(&mut command, line).await?.trim().to_owned())
     }
 
     /// Builds the image by the page's line, but with buildah, and from a program that is built already:

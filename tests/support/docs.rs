@@ -2,12 +2,12 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use tokio::process::Command;
 
 use super::muster::PROGRAM;
+use super::typed::typed;
 
 /// A part of a document that is typed or saved.
 #[derive(Debug)]
@@ -181,23 +181,13 @@ impl Shell {
     pub(crate) async fn run(&self, lines: &[impl AsRef<str>]) -> Result<String> {
         let lines: Vec<&str> = lines.iter().map(AsRef::as_ref).collect();
         let script = self.replace(&lines.join("\n"));
-        let output = Command::new("bash")
+        let mut command = Command::new("bash");
+        command
             .args(["-euo", "pipefail", "-c", &script])
             .current_dir(&self.dir)
             .env("PATH", &self.path)
             .env("HOME", &self.dir)
-            .env("KUBECONFIG", &self.kubeconfig)
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output()
-            .await?;
-        let stdout = String::from_utf8(output.stdout)?;
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        ensure!(
-            output.status.success(),
-            "{script}\nended with {:?}\n{stdout}{stderr}",
-            output.status.code()
-        );
-        Ok(stdout)
+            .env("KUBECONFIG", &self.kubeconfig);
+        typed(&mut command, &script).await
     }
 }

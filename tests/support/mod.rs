@@ -29,6 +29,7 @@ mod prometheus;
 mod rest;
 pub(crate) mod rights;
 pub(crate) mod systemd;
+pub(crate) mod typed;
 mod waiting;
 pub(crate) mod works;
 mod world;

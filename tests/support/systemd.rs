@@ -2,13 +2,13 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use tokio::process::Command;
 
 use super::namespaces;
 use super::process::Process;
+use super::typed::typed;
 
 /// A running systemd, the first process of its namespaces, on a copy of this machine's root: all that
 /// is changed in it, and all that it runs, goes with it.
@@ -73,20 +73,10 @@ fn newest_child(dir: &Path) -> Result<String> {
 }
 
 async fn enter(id: &str, script: &str) -> Result<String> {
-    let output = Command::new("nsenter")
+    let mut command = Command::new("nsenter");
+    command
         .args(["--target", id, "--all", "--", "env", "-i", "HOME=/root"])
         .arg("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
-        .args(["bash", "-euo", "pipefail", "-c", script])
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output()
-        .await?;
-    let stdout = String::from_utf8(output.stdout)?;
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "{script}\nended with {:?}\n{stdout}{stderr}",
-        output.status.code()
-    );
-    Ok(stdout)
+        .args(["bash", "-euo", "pipefail", "-c", script]);
+    typed(&mut command, script).await
 }
