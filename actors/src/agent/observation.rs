@@ -68,7 +68,8 @@ pub(super) async fn observe(
     let now = Timestamp::now();
     let compose = |before: &_| status::observe(before, &observed, generation, now);
     let hub: &Hub = &env.hub;
-    let written = hub.patch_status(&work, compose).await;
+    let refused = &mut memory.refused;
+    let written = hub.patch_feedback(&work, refused, compose).await;
     let mut outcome = Outcome::new(Some(work), memory, ReconcileResult::Ok);
     match written {
         Ok(work) => {
