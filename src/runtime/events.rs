@@ -305,7 +305,7 @@ impl Links {
         let file = match &mqtt.data_dir {
             None => None,
             Some(dir) => {
-                std::fs::create_dir_all(dir).map_err(|source| LinkError::DataDir {
+                muster_privatefiles::create_dir_all(dir).map_err(|source| LinkError::DataDir {
                     path: dir.clone(),
                     source,
                 })?;

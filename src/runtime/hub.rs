@@ -83,7 +83,7 @@ impl Hub {
     async fn embedded(settings: &Settings) -> Result<Self, HubError> {
         let data_dir = settings.hub.data_dir.clone();
         if let Some(path) = &data_dir {
-            std::fs::create_dir_all(path).map_err(|source| HubError::DataDir {
+            muster_privatefiles::create_dir_all(path).map_err(|source| HubError::DataDir {
                 path: path.clone(),
                 source,
             })?;
