@@ -35,7 +35,7 @@ pub(super) enum CommandError {
     Yaml {
         /// What was to be written.
         what: String,
-        source: serde_saphyr::ser::Error,
+        source: serde_json::Error,
     },
     /// There is no JSON for something.
     #[error("{what} cannot be written as JSON: {source}")]

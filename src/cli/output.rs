@@ -44,9 +44,12 @@ pub(super) fn document(
         Output::Json => {
             serde_json::to_string(value).map_err(|source| CommandError::Json { what, source })
         }
-        Output::Yaml | Output::Wide => match serde_saphyr::to_string(value) {
-            Ok(yaml) => Ok(yaml.trim_end().to_owned()),
-            Err(source) => Err(CommandError::Yaml { what, source }),
-        },
+        Output::Yaml | Output::Wide => {
+            let json = serde_json::to_string(value);
+            match json.and_then(|json| muster_core::yaml::from_json(&json)) {
+                Ok(yaml) => Ok(yaml.trim_end().to_owned()),
+                Err(source) => Err(CommandError::Yaml { what, source }),
+            }
+        }
     }
 }

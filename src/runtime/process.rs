@@ -54,7 +54,8 @@ pub fn kubeconfig_file(data_dir: &Path) -> PathBuf {
 }
 
 fn write_private(mut file: &std::fs::File, kubeconfig: &Kubeconfig) -> std::io::Result<()> {
-    let text = serde_saphyr::to_string(kubeconfig).map_err(std::io::Error::other)?;
+    let json = serde_json::to_string(kubeconfig)?;
+    let text = muster_core::yaml::from_json(&json)?;
     file.write_all(text.as_bytes())
 }
 

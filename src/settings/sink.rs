@@ -30,11 +30,15 @@ pub enum SinkKind {
         max_bytes: NonZeroU64,
         /// Older files that are kept.
         keep: u32,
+        /// Secrets are written, too, as they are.
+        plain_secrets: bool,
     },
     /// Publishes a CloudEvent for each event to the broker of the section `mqtt`.
     Mqtt {
         /// The topic; `{cluster}` in it is the cluster's name.
         topic: String,
+        /// Secrets are published, too, as they are.
+        plain_secrets: bool,
     },
     /// Keeps each object as a file on a branch of a Git repository.
     Git(Box<GitSink>),
@@ -75,6 +79,7 @@ pub(super) struct Raw {
     max_bytes: Option<NonZeroU64>,
     keep: Option<u32>,
     topic: Option<String>,
+    plain_secrets: Option<bool>,
     url: Option<String>,
     branch: Option<String>,
     folder: Option<String>,
@@ -135,6 +140,9 @@ impl Raw {
                 return Err(format!("has {key}, which a sink of kind {kind:?} has not"));
             }
         }
+        if kind == "git" && self.plain_secrets.is_some() {
+            return Err("has plain_secrets, which a sink of kind \"git\" has not".to_owned());
+        }
         match kind {
             "mqtt" => self.mqtt(),
             "git" => self.git(),
@@ -150,6 +158,7 @@ impl Raw {
             path: self.path.clone(),
             max_bytes: self.max_bytes.unwrap_or(MAX_BYTES),
             keep: self.keep.unwrap_or(KEEP),
+            plain_secrets: self.plain_secrets.unwrap_or_default(),
         })
     }
 
@@ -160,6 +169,7 @@ impl Raw {
         }
         Ok(SinkKind::Mqtt {
             topic: topic.replace("{sink}", self.name.as_deref().unwrap_or_default()),
+            plain_secrets: self.plain_secrets.unwrap_or_default(),
         })
     }
 

@@ -385,6 +385,7 @@ fn sinks_are_read() {
         name = "other"
         kind = "mqtt"
         topic = "here/{cluster}"
+        plain_secrets = true
         [[sinks]]
         name = "repository"
         kind = "git"
@@ -404,11 +405,13 @@ fn sinks_are_read() {
         path: path.map(Into::into),
         max_bytes: max_bytes.try_into().unwrap(),
         keep,
+        plain_secrets: false,
     };
     assert_eq!(sinks[0].kind, log(None, 100 << 20, 3));
     assert_eq!(sinks[1].kind, log(Some("/var/log/events.log"), 1_000, 0));
     let mqtt = |topic: &str| SinkKind::Mqtt {
         topic: topic.to_owned(),
+        plain_secrets: topic.starts_with("here"),
     };
     assert_eq!(sinks[2].kind, mqtt("muster/clusters/{cluster}/rules/bus"));
     assert_eq!(sinks[3].kind, mqtt("here/{cluster}"));
