@@ -6,6 +6,7 @@ use std::time::Duration;
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
+use metrics_process::Collector;
 use muster_metrics::Metric;
 use thiserror::Error;
 use tokio::time::{MissedTickBehavior, interval};
@@ -73,7 +74,47 @@ pub enum TelemetryError {
 pub struct Telemetry {
     filter: reload::Handle<EnvFilter, Registry>,
     metrics: PrometheusHandle,
+    process: Collector,
 }
+
+const CPU: Metric = Metric::counter(
+    "process_cpu_seconds_total",
+    "Time of user and system that the process has used, in seconds.",
+);
+const OPEN_FDS: Metric = Metric::gauge("process_open_fds", "Open file descriptors.");
+const MAX_FDS: Metric = Metric::gauge(
+    "process_max_fds",
+    "Most file descriptors that there may be.",
+);
+const VIRTUAL_MEMORY: Metric =
+    Metric::gauge("process_virtual_memory_bytes", "Virtual memory in bytes.");
+const MAX_VIRTUAL_MEMORY: Metric = Metric::gauge(
+    "process_virtual_memory_max_bytes",
+    "Most virtual memory that there may be, in bytes.",
+);
+const RESIDENT_MEMORY: Metric = Metric::gauge(
+    "process_resident_memory_bytes",
+    "Memory that is really there, in bytes: what the process costs.",
+);
+const START_TIME: Metric = Metric::gauge(
+    "process_start_time_seconds",
+    "When the process started, in seconds since 1970.",
+)
+.in_seconds();
+const THREADS: Metric = Metric::gauge("process_threads", "Threads of the operating system.");
+
+/// What is recorded of the process itself, under the names that Prometheus' clients have for it. They
+/// are read when the metrics are.
+pub const METRICS: &[Metric] = &[
+    CPU,
+    OPEN_FDS,
+    MAX_FDS,
+    VIRTUAL_MEMORY,
+    MAX_VIRTUAL_MEMORY,
+    RESIDENT_MEMORY,
+    START_TIME,
+    THREADS,
+];
 
 impl std::fmt::Debug for Telemetry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -110,6 +151,7 @@ pub fn init(settings: &Settings) -> Result<Telemetry, TelemetryError> {
     Ok(Telemetry {
         filter: handle,
         metrics,
+        process: Collector::default(),
     })
 }
 
@@ -126,6 +168,7 @@ impl Telemetry {
 
     /// All metrics in Prometheus' text format.
     pub fn render_metrics(&self) -> String {
+        self.process.collect();
         self.metrics.render()
     }
 
@@ -223,7 +266,12 @@ mod tests {
         let (layer, filter) = reload::Layer::new(log_filter("info").unwrap());
         let subscriber = tracing_subscriber::registry().with(layer);
         let metrics = recorder().unwrap().handle();
-        let telemetry = Telemetry { filter, metrics };
+        let process = Collector::default();
+        let telemetry = Telemetry {
+            filter,
+            metrics,
+            process,
+        };
         tracing::subscriber::with_default(subscriber, || {
             assert!(!tracing::enabled!(tracing::Level::DEBUG));
             telemetry.set_log_level("debug").unwrap();
@@ -252,11 +300,17 @@ mod tests {
         settings.log_level = "off".to_owned();
         let telemetry = init(&settings).unwrap();
         metrics::counter!("muster_test_installed_total").increment(1);
-        assert!(
-            telemetry
-                .render_metrics()
-                .contains("muster_test_installed_total 1")
-        );
+        let text = telemetry.render_metrics();
+        assert!(text.contains("muster_test_installed_total 1"));
+        if cfg!(target_os = "linux") {
+            for Metric { name, .. } in METRICS {
+                let value = text
+                    .lines()
+                    .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+                let value: f64 = value.expect(name).parse().unwrap();
+                assert!(value >= 0.0, "{name} {value}");
+            }
+        }
         settings.log_format = LogFormat::Json;
         assert!(matches!(init(&settings), Err(TelemetryError::Logger(_))));
     }
@@ -266,7 +320,12 @@ mod tests {
         let (_layer, filter) = reload::Layer::new(log_filter("info").unwrap());
         let metrics = recorder().unwrap().handle();
         let shutdown = CancellationToken::new();
-        let upkeep = tokio::spawn(Telemetry { filter, metrics }.upkeep(shutdown.clone()));
+        let telemetry = Telemetry {
+            filter,
+            metrics,
+            process: Collector::default(),
+        };
+        let upkeep = tokio::spawn(telemetry.upkeep(shutdown.clone()));
         shutdown.cancel();
         upkeep.await.unwrap();
     }
