@@ -149,9 +149,9 @@ pub fn is_log_filter(level: &str) -> bool {
     !level.trim().is_empty() && log_filter(level).is_ok()
 }
 
-/// What the client says of each watch that fails, the program says itself, and once. Levels for it
-/// that are set take the place of this.
-const QUIET: &str = "kube_runtime::watcher=off";
+/// What the client says of each watch that fails, and the broker of each client, the program says
+/// itself, and not each time. Levels for these that are set take the place of this.
+const QUIET: &str = "kube_runtime::watcher=off,mqtt5=error";
 
 /// All crates of this program have names that begin with this.
 const OWN: &str = "muster";

@@ -85,6 +85,12 @@ pub(super) fn serve_with(
             End::Changed(file) => info!(file, "stopping, since a file changed"),
             End::Failed(error) => error!(%error, "stopping"),
         }
+        // A signal has brought its own limit.
+        match &end {
+            End::Signal(_) => {}
+            End::Failed(WorkError::Lost { grace, .. }) => runtime::exit_after(*grace),
+            End::Changed(_) | End::Failed(_) => runtime::exit_after(runtime::EXIT_LIMIT),
+        }
         let stopping = running.stop();
         if let End::Failed(error) = &end {
             match error {

@@ -190,6 +190,12 @@ impl Links {
             }
             let password = format!("{:032x}", rand::random::<u128>());
             let hash = hash_password(&password);
+            // The client that is called as the settings say: see `source_of` and `agent_of`.
+            if let (Some(id), Some(client)) = (&self.settings.mqtt.client_id, clients.first())
+                && self.settings.clusters.len() <= 1
+            {
+                identities = identities.client_id(id, client)?;
+            }
             for principal in clients {
                 identities = identities.user(&own_user(&principal), &hash, principal)?;
             }
@@ -388,7 +394,9 @@ fn limits(broker: &settings::Broker) -> Limits {
     Limits {
         max_packet_size: broker.max_packet_bytes.get(),
         max_connections: whole(broker.max_connections.get()),
+        max_connections_of_peer: whole(broker.max_connections_of_address.get()),
         max_sessions: whole(broker.max_sessions.get()),
+        max_sessions_of_user: whole(broker.max_sessions_of_user.get()),
         max_queued_messages: whole(broker.max_queued_messages.get()),
         ..Limits::default()
     }
@@ -531,12 +539,16 @@ mod tests {
             ("broker.max_connections", "2"),
             ("broker.max_sessions", "3"),
             ("broker.max_queued_messages", "4"),
+            ("broker.max_connections_of_address", "5"),
+            ("broker.max_sessions_of_user", "6"),
         ]);
         let wanted = Limits {
             max_packet_size: 1,
             max_connections: 2,
             max_sessions: 3,
             max_queued_messages: 4,
+            max_connections_of_peer: 5,
+            max_sessions_of_user: 6,
             ..Limits::default()
         };
         assert_eq!(limits(&set.broker), wanted);
@@ -626,7 +638,7 @@ mod tests {
         assert_eq!(link_of(&set, "edge-a").await, "Subscribed");
         // It is nobody else.
         let lost = link_of(&set, "edge-c").await;
-        assert!(lost.contains("NotAuthorized"), "{lost}");
+        assert!(lost.contains("ClientIdentifierNotValid"), "{lost}");
 
         let password = ca.file("password", "secret\n");
         let by_password = [

@@ -30,6 +30,7 @@ mod hub;
 mod lease;
 mod overview;
 mod preflight;
+mod probe_thread;
 mod process;
 mod reload;
 mod rules;
@@ -46,9 +47,12 @@ use kube::Client;
 use kube::config::Kubeconfig;
 use muster_actors::agent::{self, AgentDeps, AgentSettings, ChangeSettings, ClusterAgent};
 use muster_actors::hub::{HubDeps, HubSettings, register_cluster};
-use muster_actors::supervision::{Backoff, BackoffPolicy, Health, Io, Registry, stop};
+use muster_actors::supervision::{
+    Backoff, BackoffPolicy, Health, Io, Registry, stalled, stop, watch_threads,
+};
 use muster_core::feedback::FeedbackLimits;
 use muster_core::watch_plan::WatchLimits;
+use muster_watchdog::Watchdog;
 use muster_workclient::{Bus, Driver as WorkDriver, HubConfig, WorkClient, WorkClientBuilder};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -62,13 +66,14 @@ pub use hub::HubError;
 use overview::Lookout;
 pub use preflight::preflight;
 pub use process::{
-    block_on, kubeconfig_file, read_runtime_kubeconfig, runtime_kubeconfig, stop_signal,
-    temporary_kubeconfig,
+    EXIT_LIMIT, block_on, exit_after, kubeconfig_file, read_runtime_kubeconfig,
+    runtime_kubeconfig, stop_signal, temporary_kubeconfig,
 };
 pub use reload::{Hangups, METRICS, Reloader, SettingsFile};
 
 use self::controllers::{Controllers, Plan};
 use self::lease::Lease;
+use self::probe_thread::ProbeThread;
 use crate::http::{self, Probes};
 use crate::settings::{Driver, HubApi, Settings};
 use crate::telemetry::Telemetry;
@@ -189,6 +194,8 @@ pub struct Runtime {
     /// What is there while, and only while, the lease is waited for.
     waiting: Option<Waiting>,
     http: Vec<(SocketAddr, JoinHandle<std::io::Result<()>>)>,
+    /// Where probes are answered and stalls are looked for; there while telemetry is served.
+    probes: Option<(ProbeThread, Watchdog)>,
     upkeep: Vec<JoinHandle<()>>,
 }
 
@@ -217,6 +224,7 @@ impl Runtime {
             lease: None,
             waiting: None,
             http: Vec::new(),
+            probes: None,
             upkeep: Vec::new(),
         };
         // Probes are served first, and must not say ready before everything else is there.
@@ -467,7 +475,7 @@ impl Runtime {
                 measured.measure();
                 metrics.render_metrics()
             }),
-            readiness: Arc::new(move || health.not_ready()),
+            readiness: Arc::new(move || not_ready(&health)),
             actors: Arc::new(move || {
                 let registry = registry.clone();
                 Box::pin(async move {
@@ -482,9 +490,12 @@ impl Runtime {
                 )
             }),
         };
+        let (thread, watchdog) = ProbeThread::start()
+            .and_then(|thread| Ok((thread, watch_threads()?)))
+            .map_err(StartError::Telemetry)?;
         let listen = settings.telemetry.listen;
-        let served = http::serve(listen, probes.clone(), self.shutdown.clone()).await;
-        let served = served.map_err(StartError::Telemetry)?;
+        let served = http::serve(listen, probes.clone(), self.shutdown.clone());
+        let served = thread.run(served).await.map_err(StartError::Telemetry)?;
         info!(address = %served.0, "serving dashboard, metrics and probes");
         self.http.push(served);
         let usual = (roles == Roles::Agents && lease::in_pod()).then_some(HTTPS_IN_POD);
@@ -494,11 +505,12 @@ impl Runtime {
                 &settings.telemetry.tls_cipher_suites,
             );
             let tls = http::tls::config(least, suites).map_err(StartError::Https)?;
-            let served = http::serve_tls(listen, probes, tls, self.shutdown.clone()).await;
-            let served = served.map_err(StartError::Https)?;
+            let served = http::serve_tls(listen, probes, tls, self.shutdown.clone());
+            let served = thread.run(served).await.map_err(StartError::Https)?;
             info!(address = %served.0, "serving metrics and probes over HTTPS");
             self.http.push(served);
         }
+        self.probes = Some((thread, watchdog));
         self.upkeep
             .push(tokio::spawn(telemetry.upkeep(self.shutdown.clone())));
         Ok(())
@@ -534,7 +546,7 @@ impl Runtime {
 
     /// Reasons why this process is not ready.
     pub fn not_ready(&self) -> Vec<String> {
-        self.health.not_ready()
+        not_ready(&self.health)
     }
 
     /// Stops everything in order. Returns the actors that did not end, which is a defect.
@@ -581,6 +593,13 @@ impl Runtime {
         }
         left
     }
+}
+
+/// Reasons why the process is not ready: dead streams, and threads that are held.
+fn not_ready(health: &Health) -> Vec<String> {
+    let mut reasons = health.not_ready();
+    reasons.extend(stalled());
+    reasons
 }
 
 /// Waits until the lease is taken; `false` if it never will be.

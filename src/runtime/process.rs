@@ -6,11 +6,21 @@ use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use kube::config::Kubeconfig;
+use muster_actors::supervision::stalled;
+use tracing::error;
+
+use crate::exit::FAILED;
 
 /// File in the data directory with access to the embedded hub.
 const KUBECONFIG: &str = "kubeconfig";
+
+/// After a signal, an ordered stop takes at most 25 seconds, and Kubernetes kills after 30. What has
+/// not ended by then never will: a thread is held.
+pub const EXIT_LIMIT: Duration = Duration::from_secs(28);
 
 /// Runs `main` inside an actix system whose requests run on worker threads.
 ///
@@ -28,9 +38,52 @@ pub fn block_on<T>(main: impl Future<Output = T>) -> T {
     system.block_on(main)
 }
 
+/// Ends the process after `limit` if it is still there, with the exit code of a failure. For when it
+/// has been told to end: a thread that is held would keep it from that.
+pub fn exit_after(limit: Duration) {
+    let wait = move || {
+        let (_never, end) = mpsc::channel::<()>();
+        let _ = end.recv_timeout(limit);
+        error!(stalled = ?stalled(), ?limit, "stop timed out, exiting");
+        std::process::exit(i32::from(FAILED));
+    };
+    let thread = std::thread::Builder::new().name("muster-exit".to_owned());
+    if let Err(error) = thread.spawn(wait) {
+        error!(%error, "failed to limit the time of the stop");
+    }
+}
+
 /// Takes over SIGINT and SIGTERM from now on; the returned future gives the name of the first that
 /// comes. To be called before anything is started that must be stopped in order.
+///
+/// From that signal on the process has 28 seconds, even if no thread is left that could poll the
+/// returned future.
 pub fn stop_signal() -> impl Future<Output = &'static str> {
+    stop_signal_within(EXIT_LIMIT)
+}
+
+fn stop_signal_within(limit: Duration) -> impl Future<Output = &'static str> {
+    let guard = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        match runtime {
+            Ok(runtime) => {
+                runtime.block_on(async { signalled().await });
+                exit_after(limit);
+            }
+            Err(error) => error!(%error, "failed to limit the time of a stop"),
+        }
+    };
+    let thread = std::thread::Builder::new().name("muster-signals".to_owned());
+    if let Err(error) = thread.spawn(guard) {
+        error!(%error, "failed to limit the time of a stop");
+    }
+    signalled()
+}
+
+/// The name of the next SIGINT or SIGTERM, from this call on.
+fn signalled() -> impl Future<Output = &'static str> {
     use tokio::signal::unix::{Signal, SignalKind, signal};
     // Without a handler the default action ends the process, which is what was asked for.
     async fn receive(signal: std::io::Result<Signal>) {
@@ -186,6 +239,39 @@ mod tests {
         let name = |listen| file(listen).unwrap().file_name().unwrap().to_owned();
         assert_eq!(name("127.0.0.1:6443"), "hub-127.0.0.1-6443.kubeconfig");
         assert_eq!(name("[::1]:6443"), "hub----1--6443.kubeconfig");
+    }
+
+    /// Runs itself as another process, which holds the thread that would handle the signal.
+    #[test]
+    fn a_signal_ends_a_process_whose_threads_are_held() {
+        const HELD: &str = "MUSTER_TEST_HELD_PROCESS";
+        if std::env::var_os(HELD).is_some() {
+            block_on(async {
+                let _stop = stop_signal_within(Duration::from_millis(100));
+                println!("held");
+                let (_never, released) = mpsc::channel::<()>();
+                let _ = released.recv();
+            });
+            return;
+        }
+        let this = concat!(
+            module_path!(),
+            "::a_signal_ends_a_process_whose_threads_are_held"
+        );
+        let this = this.split_once("::").unwrap().1;
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", this, "--nocapture"])
+            .env(HELD, "1")
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = std::io::BufReader::new(child.stdout.take().unwrap());
+        let mut lines = std::io::BufRead::lines(lines).map(Result::unwrap);
+        assert!(lines.any(|line| line.ends_with("held")));
+        let pid = child.id().to_string();
+        let mut kill = std::process::Command::new("kill");
+        assert!(kill.args(["-TERM", &pid]).status().unwrap().success());
+        assert_eq!(child.wait().unwrap().code(), Some(i32::from(FAILED)));
     }
 
     #[test]

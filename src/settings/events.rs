@@ -89,8 +89,12 @@ pub struct Broker {
     pub max_packet_bytes: NonZeroU32,
     /// Clients at a time.
     pub max_connections: NonZeroU32,
+    /// Those of one address.
+    pub max_connections_of_address: NonZeroU32,
     /// Sessions, also of clients that are away.
     pub max_sessions: NonZeroU32,
+    /// Those of one user.
+    pub max_sessions_of_user: NonZeroU32,
     /// Messages that wait for a client.
     pub max_queued_messages: NonZeroU32,
 }
