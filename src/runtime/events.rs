@@ -1,6 +1,7 @@
 //! Works as CloudEvents: the broker of this process, and the links of hub and agents.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,6 +83,21 @@ pub enum LinkError {
     },
 }
 
+impl LinkError {
+    /// The setting, or the section, that it is about.
+    pub(super) const fn key(&self) -> &'static str {
+        match self {
+            Self::Read { key, .. } => key,
+            Self::Config { .. } => "mqtt.config_file",
+            Self::Users { .. } | Self::Identity(_) => "broker.users_file",
+            Self::Broker(_) => "broker.listen",
+            Self::Tls(_) => "mqtt.broker",
+            Self::Events(_) => "mqtt.source",
+            Self::DataDir { .. } => "mqtt.data_dir",
+        }
+    }
+}
+
 pub(super) fn read(key: &'static str, path: &std::path::Path) -> Result<String, LinkError> {
     std::fs::read_to_string(path).map_err(|source| LinkError::Read {
         key,
@@ -103,6 +119,31 @@ pub(super) struct Links {
 impl Links {
     /// Reads files and starts the broker, if there is to be one.
     pub(super) async fn start(settings: &Settings) -> Result<Self, LinkError> {
+        let mut links = Self::read(settings)?;
+        if let Some(listen) = settings.broker.listen {
+            let broker = links.broker_settings(listen)?;
+            links.broker = Some(Broker::start(broker).await?);
+        }
+        Ok(links)
+    }
+
+    /// Reads the files that a start reads, and checks what it checks, without starting anything.
+    pub(super) fn check(settings: &Settings) -> Result<(), LinkError> {
+        let mut links = Self::read(settings)?;
+        if let Some(listen) = settings.broker.listen {
+            links.broker_settings(listen)?.check()?;
+        }
+        if settings.transport.driver == settings::Driver::Mqtt || settings.has_mqtt_sinks() {
+            let source = links.source();
+            if let Dialect::SdkGo(topics) = links.dialect(Some(&source)) {
+                topics.check().map_err(EventsError::from)?;
+            }
+            links.bus("check", &Principal::Source(source))?;
+        }
+        Ok(())
+    }
+
+    fn read(settings: &Settings) -> Result<Self, LinkError> {
         let config = match &settings.mqtt.config_file {
             None => None,
             Some(path) => {
@@ -114,19 +155,15 @@ impl Links {
                 Some(config)
             }
         };
-        let mut links = Self {
+        Ok(Self {
             broker: None,
             own_password: None,
             config,
             settings: settings.clone(),
-        };
-        if let Some(listen) = settings.broker.listen {
-            links.start_broker(listen).await?;
-        }
-        Ok(links)
+        })
     }
 
-    async fn start_broker(&mut self, listen: std::net::SocketAddr) -> Result<(), LinkError> {
+    fn broker_settings(&mut self, listen: SocketAddr) -> Result<BrokerSettings, LinkError> {
         let broker = &self.settings.broker;
         let mut identities = Identities::default();
         if let Some(path) = &broker.users_file {
@@ -165,7 +202,7 @@ impl Links {
             self.own_password = Some(password);
         }
         let tls = broker.cert_file.as_ref().zip(broker.key_file.as_ref());
-        let settings = BrokerSettings {
+        Ok(BrokerSettings {
             listen,
             tls: tls.map(|(certificate, key)| TlsFiles {
                 certificate: certificate.clone(),
@@ -177,9 +214,7 @@ impl Links {
                 dialect: self.dialect(None),
             },
             limits: limits(broker),
-        };
-        self.broker = Some(Broker::start(settings).await?);
-        Ok(())
+        })
     }
 
     /// Whether the clients of this process are at the broker of this process.
@@ -344,7 +379,7 @@ impl Links {
     }
 
     /// Where the broker of this process listens.
-    pub(super) fn broker_address(&self) -> Option<std::net::SocketAddr> {
+    pub(super) fn broker_address(&self) -> Option<SocketAddr> {
         self.broker.as_ref().map(Broker::address)
     }
 
