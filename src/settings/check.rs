@@ -78,6 +78,7 @@ const KEYS: &[(&str, Expect)] = &[
     ("mqtt.client_id", Expect::Text),
     ("mqtt.resync_interval", Expect::Duration { least: SECOND }),
     ("mqtt.away_after", ANY_DURATION),
+    ("mqtt.presence", Expect::Boolean),
     ("mqtt.data_dir", Expect::Text),
     ("mqtt.except_clusters", Expect::Texts),
     ("broker.listen", Expect::Address),

@@ -23,11 +23,12 @@ use muster_api::work::{
     AppliedManifestResourceMeta, AppliedManifestWork, ConditionRule, ManifestWorkSpec,
     ManifestWorkStatus,
 };
+use muster_cloudevents::work::MOST_CONTENT_BYTES;
 use muster_core::apply::apply_order;
 use muster_core::apply::server_side::IgnoreFields;
 use muster_core::condition_rules::RulePlan;
 use muster_core::executor::{Executor, ExecutorError};
-use muster_core::feedback::{FeedbackPlan, RefusedValues};
+use muster_core::feedback::{FeedbackLimits, FeedbackPlan, RefusedValues};
 use muster_core::manifest::ParsedManifest;
 use muster_core::ownership::{Owner, untracked};
 use tokio::sync::{Semaphore, watch};
@@ -316,6 +317,22 @@ fn report(mut outcome: Outcome, written: Result<Option<Work>, ApiError>) -> Outc
     }
 }
 
+/// The settings that a work is looked at with: where its source wants the whole status of its object,
+/// that is reported as JSON whatever the agent does elsewhere.
+fn settings_for(work: &Work, settings: Arc<AgentSettings>) -> Arc<AgentSettings> {
+    if !work.carries_content {
+        return settings;
+    }
+    let feedback = FeedbackLimits {
+        raw_json: true,
+        max_json_raw_bytes: settings.feedback.max_json_raw_bytes.max(MOST_CONTENT_BYTES),
+    };
+    Arc::new(AgentSettings {
+        feedback,
+        ..(*settings).clone()
+    })
+}
+
 /// Applies the work and reports.
 async fn look(
     env: &Env,
@@ -344,7 +361,7 @@ async fn look(
         work: &work,
         spec,
         before: &before,
-        settings: env.settings(),
+        settings: settings_for(&work, env.settings()),
         memory,
         wishes: Wishes::default(),
         complete: read::is_true(&before.conditions, WORK_COMPLETE)
