@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use muster_actors::{agent, hub, lease, rules, sinks, supervision, watch};
+use muster_actors::{agent, events, hub, lease, rules, sinks, supervision, watch};
 use muster_metrics::{Kind, Metric, Unit, Values};
 
 use crate::runtime;
@@ -13,7 +13,7 @@ pub const METRICS: &[(&str, &[&[Metric]])] = &[
         "The process",
         &[runtime::METRICS, lease::METRICS, supervision::METRICS],
     ),
-    ("The hub", &[hub::METRICS]),
+    ("The hub", &[hub::METRICS, events::METRICS]),
     ("Agents", &[agent::METRICS, watch::METRICS]),
     (
         "Works over MQTT",
