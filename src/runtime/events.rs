@@ -1,6 +1,7 @@
 //! Works as CloudEvents: the broker of this process, and the links of hub and agents.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,6 +83,21 @@ pub enum LinkError {
     },
 }
 
+impl LinkError {
+    /// The setting, or the section, that it is about.
+    pub(super) const fn key(&self) -> &'static str {
+        match self {
+            Self::Read { key, .. } => key,
+            Self::Config { .. } => "mqtt.config_file",
+            Self::Users { .. } | Self::Identity(_) => "broker.users_file",
+            Self::Broker(_) => "broker.listen",
+            Self::Tls(_) => "mqtt.broker",
+            Self::Events(_) => "mqtt.source",
+            Self::DataDir { .. } => "mqtt.data_dir",
+        }
+    }
+}
+
 pub(super) fn read(key: &'static str, path: &std::path::Path) -> Result<String, LinkError> {
     std::fs::read_to_string(path).map_err(|source| LinkError::Read {
         key,
@@ -103,6 +119,31 @@ pub(super) struct Links {
 impl Links {
     /// Reads files and starts the broker, if there is to be one.
     pub(super) async fn start(settings: &Settings) -> Result<Self, LinkError> {
+        let mut links = Self::read(settings)?;
+        if let Some(listen) = settings.broker.listen {
+            let broker = links.broker_settings(listen)?;
+            links.broker = Some(Broker::start(broker).await?);
+        }
+        Ok(links)
+    }
+
+    /// Reads the files that a start reads, and checks what it checks, without starting anything.
+    pub(super) fn check(settings: &Settings) -> Result<(), LinkError> {
+        let mut links = Self::read(settings)?;
+        if let Some(listen) = settings.broker.listen {
+            links.broker_settings(listen)?.check()?;
+        }
+        if settings.transport.driver == settings::Driver::Mqtt || settings.has_mqtt_sinks() {
+            let source = links.source();
+            if let Dialect::SdkGo(topics) = links.dialect(Some(&source)) {
+                topics.check().map_err(EventsError::from)?;
+            }
+            links.bus("check", &Principal::Source(source))?;
+        }
+        Ok(())
+    }
+
+    fn read(settings: &Settings) -> Result<Self, LinkError> {
         let config = match &settings.mqtt.config_file {
             None => None,
             Some(path) => {
@@ -114,19 +155,15 @@ impl Links {
                 Some(config)
             }
         };
-        let mut links = Self {
+        Ok(Self {
             broker: None,
             own_password: None,
             config,
             settings: settings.clone(),
-        };
-        if let Some(listen) = settings.broker.listen {
-            links.start_broker(listen).await?;
-        }
-        Ok(links)
+        })
     }
 
-    async fn start_broker(&mut self, listen: std::net::SocketAddr) -> Result<(), LinkError> {
+    fn broker_settings(&mut self, listen: SocketAddr) -> Result<BrokerSettings, LinkError> {
         let broker = &self.settings.broker;
         let mut identities = Identities::default();
         if let Some(path) = &broker.users_file {
@@ -153,13 +190,19 @@ impl Links {
             }
             let password = format!("{:032x}", rand::random::<u128>());
             let hash = hash_password(&password);
+            // The client that is called as the settings say: see `source_of` and `agent_of`.
+            if let (Some(id), Some(client)) = (&self.settings.mqtt.client_id, clients.first())
+                && self.settings.clusters.len() <= 1
+            {
+                identities = identities.client_id(id, client)?;
+            }
             for principal in clients {
                 identities = identities.user(&own_user(&principal), &hash, principal)?;
             }
             self.own_password = Some(password);
         }
         let tls = broker.cert_file.as_ref().zip(broker.key_file.as_ref());
-        let settings = BrokerSettings {
+        Ok(BrokerSettings {
             listen,
             tls: tls.map(|(certificate, key)| TlsFiles {
                 certificate: certificate.clone(),
@@ -171,9 +214,7 @@ impl Links {
                 dialect: self.dialect(None),
             },
             limits: limits(broker),
-        };
-        self.broker = Some(Broker::start(settings).await?);
-        Ok(())
+        })
     }
 
     /// Whether the clients of this process are at the broker of this process.
@@ -305,7 +346,7 @@ impl Links {
         let file = match &mqtt.data_dir {
             None => None,
             Some(dir) => {
-                std::fs::create_dir_all(dir).map_err(|source| LinkError::DataDir {
+                muster_privatefiles::create_dir_all(dir).map_err(|source| LinkError::DataDir {
                     path: dir.clone(),
                     source,
                 })?;
@@ -338,7 +379,7 @@ impl Links {
     }
 
     /// Where the broker of this process listens.
-    pub(super) fn broker_address(&self) -> Option<std::net::SocketAddr> {
+    pub(super) fn broker_address(&self) -> Option<SocketAddr> {
         self.broker.as_ref().map(Broker::address)
     }
 
@@ -353,7 +394,9 @@ fn limits(broker: &settings::Broker) -> Limits {
     Limits {
         max_packet_size: broker.max_packet_bytes.get(),
         max_connections: whole(broker.max_connections.get()),
+        max_connections_of_peer: whole(broker.max_connections_of_address.get()),
         max_sessions: whole(broker.max_sessions.get()),
+        max_sessions_of_user: whole(broker.max_sessions_of_user.get()),
         max_queued_messages: whole(broker.max_queued_messages.get()),
         ..Limits::default()
     }
@@ -496,12 +539,16 @@ mod tests {
             ("broker.max_connections", "2"),
             ("broker.max_sessions", "3"),
             ("broker.max_queued_messages", "4"),
+            ("broker.max_connections_of_address", "5"),
+            ("broker.max_sessions_of_user", "6"),
         ]);
         let wanted = Limits {
             max_packet_size: 1,
             max_connections: 2,
             max_sessions: 3,
             max_queued_messages: 4,
+            max_connections_of_peer: 5,
+            max_sessions_of_user: 6,
             ..Limits::default()
         };
         assert_eq!(limits(&set.broker), wanted);
@@ -591,7 +638,7 @@ mod tests {
         assert_eq!(link_of(&set, "edge-a").await, "Subscribed");
         // It is nobody else.
         let lost = link_of(&set, "edge-c").await;
-        assert!(lost.contains("NotAuthorized"), "{lost}");
+        assert!(lost.contains("ClientIdentifierNotValid"), "{lost}");
 
         let password = ca.file("password", "secret\n");
         let by_password = [

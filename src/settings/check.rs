@@ -89,7 +89,9 @@ const KEYS: &[(&str, Expect)] = &[
     ("broker.allow_anonymous", Expect::Boolean),
     ("broker.max_packet_bytes", Expect::Count),
     ("broker.max_connections", Expect::Count),
+    ("broker.max_connections_of_address", Expect::Count),
     ("broker.max_sessions", Expect::Count),
+    ("broker.max_sessions_of_user", Expect::Count),
     ("broker.max_queued_messages", Expect::Count),
     // Polling faster is a busy loop over the API server; whoever wants that wants Watch.
     ("feedback.poll_interval", Expect::Duration { least: TENTH }),

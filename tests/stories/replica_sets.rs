@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use super::rollout::{Fleet, cluster_section, config_map, placement, set};
+use crate::support::ages::is_age;
 use crate::support::{Backend, Story, World, eventually, kubectl_at};
 
 pub(crate) fn stories() -> Vec<Story> {
@@ -126,7 +127,7 @@ async fn two_clusters_go_through_the_steps_of_the_design(world: World) -> Result
             && line
                 == "web AsExpected True AsExpected True Ready ManifestWorks available in 2/2 \
                     clusters 2 2 0 0"
-            && age.ends_with('s'),
+            && is_age(age),
         "{table:#?}"
     );
     let set = fleet.get(&["mwrs", "web"]).await?;

@@ -27,7 +27,7 @@ use muster_core::apply::apply_order;
 use muster_core::apply::server_side::IgnoreFields;
 use muster_core::condition_rules::RulePlan;
 use muster_core::executor::{Executor, ExecutorError};
-use muster_core::feedback::FeedbackPlan;
+use muster_core::feedback::{FeedbackPlan, RefusedValues};
 use muster_core::manifest::ParsedManifest;
 use muster_core::ownership::{Owner, untracked};
 use tokio::sync::{Semaphore, watch};
@@ -156,6 +156,8 @@ pub(super) struct Memory {
     pub(super) plans: HashMap<usize, Plans>,
     /// Compiled fields to ignore by ordinal.
     pub(super) ignore_fields: HashMap<usize, Arc<IgnoreFields>>,
+    /// Values that the hub does not take.
+    pub(super) refused: RefusedValues,
     /// What is watched, by object.
     pub(super) watched: HashMap<Arc<str>, Watched>,
     /// Nothing is, since the work is ready (`watch.stop_when_ready`).
@@ -180,6 +182,7 @@ impl Memory {
             self.generation = work.generation;
             self.plans.clear();
             self.ignore_fields.clear();
+            self.refused = RefusedValues::default();
             self.resting = false;
             self.quiet_since = None;
         }
@@ -375,7 +378,8 @@ async fn look(
     let now = Timestamp::now();
     let generation = work.generation;
     let compose = |before: &_| status::compose(before, &reports, generation, now);
-    let written = env.hub.patch_status(&work, compose).await;
+    let refused = &mut memory.refused;
+    let written = env.hub.patch_feedback(&work, refused, compose).await;
 
     let failed = reports
         .iter()

@@ -35,8 +35,6 @@ pub(super) struct Known<'a> {
     pub(super) discovery: Option<&'a str>,
     /// How each stream of the plan is watched.
     pub(super) coverage: &'a BTreeMap<StreamKey, Coverage>,
-    /// Why streams keep failing to be listed or watched.
-    pub(super) failures: &'a BTreeMap<StreamKey, String>,
 }
 
 /// A status that is to be written, and what it says that is new.
@@ -109,7 +107,6 @@ impl Known<'_> {
             sinks: (!is_known).then(|| self.destinations.names()),
             discovery: self.discovery,
             coverage: self.coverage,
-            failures: self.failures,
             failing: outlet.and_then(|outlet| outlet.failing()),
             events: outlet.map_or((0, None), |outlet| outlet.count_of(&name.to_string())),
         };

@@ -18,6 +18,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use muster_core::rule_events::{Event, Operation};
 use muster_core::watch_rules::Ordered;
+use muster_core::yaml;
 use muster_gitfiles::{
     Branch, Branches, Change, Config, FilePath, GitError, GitErrorKind, ObjectName, message,
 };
@@ -25,7 +26,7 @@ use muster_metrics::{Label, Metric};
 use serde_json::Value;
 use tracing::warn;
 
-use super::{Sink, SinkError};
+use super::{SECRETS, Sink, SinkError};
 use crate::rules::SinkMaker;
 
 const LEFT_OUT: Metric = Metric::counter(
@@ -109,8 +110,6 @@ impl SinkMaker for GitSinks {
     }
 }
 
-/// A Secret, as group and resource.
-const SECRETS: (&str, &str) = ("", "secrets");
 const NO_COMMAND: &str = "it writes a Secret only encrypted, and the settings of the sink name no \
      command for that (encrypt)";
 
@@ -159,7 +158,7 @@ fn commit(branch: &Branch, events: &[Event], encrypt: Option<&[String]>) -> Resu
                 continue;
             }
             (Some(object), encrypt) => {
-                let yaml = yaml(object)?;
+                let yaml = yaml_of(object)?;
                 Some(match encrypt.filter(|_| is_secret) {
                     Some(command) => encrypted(command, yaml.as_bytes())?,
                     None => yaml.into_bytes(),
@@ -213,11 +212,12 @@ fn left_out(event: &Event, reason: &'static str, why: &str) {
     metrics::counter!(LEFT_OUT.name, "reason" => reason).increment(1);
 }
 
-fn yaml(object: &str) -> Result<String, SinkError> {
+fn yaml_of(object: &str) -> Result<String, SinkError> {
     let object: Value = serde_json::from_str(object)
-        .map_err(|error| SinkError::new(format!("object does not read: {error}")))?;
-    serde_saphyr::to_string(&Ordered(&object))
-        .map_err(|error| SinkError::new(format!("object not written as YAML: {error}")))
+        .map_err(|error| SinkError::new(format!("failed to parse object: {error}")))?;
+    serde_json::to_string(&Ordered(&object))
+        .and_then(|json| yaml::from_json(&json))
+        .map_err(|error| SinkError::new(format!("failed to write object as YAML: {error}")))
 }
 
 /// What the command makes of a Secret. It has failed if it says so, or says nothing.
@@ -389,8 +389,8 @@ mod tests {
         assert_eq!(world.files(), [paths[0]]);
         let subjects = world.subjects();
         assert_eq!(subjects.len(), 3, "{subjects:?}");
-        assert_eq!(subjects[0], "[DELETE] v1/configmaps/a");
-        assert_eq!(subjects[1], "[UPDATE] v1/configmaps/a");
+        assert_eq!(subjects[0], "[DELETE] v1/configmaps/ns1/a");
+        assert_eq!(subjects[1], "[UPDATE] v1/configmaps/ns1/a");
     }
 
     /// L43: a Secret is never there in plain text.

@@ -15,6 +15,7 @@ mod outbox;
 mod run;
 mod running;
 mod source;
+mod warned;
 
 use std::time::Duration;
 

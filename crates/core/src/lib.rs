@@ -29,3 +29,4 @@ pub mod rollout;
 pub mod rule_events;
 pub mod watch_plan;
 pub mod watch_rules;
+pub mod yaml;

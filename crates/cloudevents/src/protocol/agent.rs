@@ -21,7 +21,14 @@ pub struct Agent<C> {
     codec: C,
     stamps: Stamps,
     sequence: Mutex<Sequence>,
+    reserve: Option<Reserve>,
 }
+
+/// Keeps what sequence ids are used, for the next life.
+type Reserve = Box<dyn Fn(&str) + Send + Sync>;
+
+/// How much is kept ahead: so seldom has it to be written.
+const RESERVED_MILLIS: i64 = 60_000;
 
 impl<C> std::fmt::Debug for Agent<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -70,6 +77,7 @@ impl<C: Codec> Agent<C> {
             codec,
             stamps: Stamp::now,
             sequence: Mutex::new(Sequence::new()),
+            reserve: None,
         })
     }
 
@@ -77,6 +85,17 @@ impl<C: Codec> Agent<C> {
     #[must_use]
     pub fn with_stamps(self, stamps: Stamps) -> Self {
         Self { stamps, ..self }
+    }
+
+    /// Calls this with a sequence id up to which others are about to be used, once a minute at most:
+    /// where it is given to [`begin_after`](Self::begin_after) in the next life, ids go on above those
+    /// of this one, whatever the clock says.
+    #[must_use]
+    pub fn reserving(self, reserve: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self {
+            reserve: Some(Box::new(reserve)),
+            ..self
+        }
     }
 
     /// Its cluster.
@@ -112,7 +131,14 @@ impl<C: Codec> Agent<C> {
     /// older state ever goes out under a newer id.
     pub fn next_sequence_id(&self) -> String {
         let now = (self.stamps)().time.as_millisecond();
-        self.sequence().next(now)
+        let mut sequence = self.sequence();
+        let id = sequence.next(now);
+        if let Some(reserve) = &self.reserve
+            && let Some(until) = sequence.reserve(RESERVED_MILLIS)
+        {
+            reserve(&until);
+        }
+        id
     }
 
     fn sequence(&self) -> std::sync::MutexGuard<'_, Sequence> {
@@ -215,13 +241,17 @@ impl<C: Codec> Agent<C> {
             return Ok(ToAgent::Presence(presence));
         }
         let event_type = typed(&self.codec, &event)?;
-        let meant = event.get(CLUSTER_NAME).unwrap_or_default();
+        // The design text names the cluster in the topic only.
+        let meant = match &self.dialect {
+            Dialect::SdkGo(_) => event.require(CLUSTER_NAME)?,
+            Dialect::Enhancement => event.get(CLUSTER_NAME).unwrap_or_default(),
+        };
         if !meant.is_empty() && meant != self.cluster {
             return Err(Dropped::Elsewhere(meant.to_owned()));
         }
         match (event_type.sub_resource, event_type.is_resync_request()) {
             (SubResource::Spec, false) => {
-                // The design text names the cluster in the topic only, which was subscribed to.
+                // The topic was subscribed to.
                 if self.dialect == Dialect::Enhancement {
                     let extensions = &mut event.extensions;
                     extensions.insert(CLUSTER_NAME.to_owned(), self.cluster.clone());

@@ -41,6 +41,8 @@ pub struct StatusMark {
     pub sequence_id: Option<String>,
     /// The hash that the agent will compare with.
     pub hash: Option<String>,
+    /// Whether it was asked for.
+    pub is_answer: bool,
 }
 
 /// What a message means to a source.
@@ -217,6 +219,7 @@ impl<C: Codec> Source<C> {
                     mark: StatusMark {
                         sequence_id: text(SEQUENCE_ID),
                         hash: text(STATUS_HASH),
+                        is_answer: event_type.action == Action::ResyncResponse,
                     },
                 })
             }

@@ -23,7 +23,7 @@ use tokio::task::AbortHandle;
 use tracing::{debug, warn};
 
 use super::local::LocalWorks;
-use super::{EventLink, EventsError, HubLink};
+use super::{EventLink, EventsError, HubLink, sequence_file};
 
 /// How an agent gets its works.
 #[derive(Debug, Clone)]
@@ -77,6 +77,10 @@ impl AgentWorks {
     pub async fn start(events: AgentEvents, bus: &dyn Bus) -> Result<Self, EventsError> {
         let codec = WorkCodec(events.form);
         let agent = Agent::new(events.agent, &*events.cluster, events.dialect, codec)?;
+        let agent = match &events.file {
+            Some(file) => sequence_file::keep(agent, file),
+            None => agent,
+        };
         let server = ApiServer::builder()
             .storage(events.file.map_or(Storage::Memory, Storage::Redb))
             .crd(muster_api::crds::definition::<ManifestWork>())
