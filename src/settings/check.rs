@@ -56,6 +56,7 @@ const KEYS: &[(&str, Expect)] = &[
     ("hub.context", Expect::Text),
     ("hub.install_crds", Expect::Boolean),
     ("hub.resolve_placements", Expect::Boolean),
+    ("hub.abandon_after", ANY_DURATION),
     ("hub.leader_election", Expect::Boolean),
     ("hub.lease_namespace", Expect::Text),
     ("hub.lease_duration", LEASE),

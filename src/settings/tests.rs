@@ -63,6 +63,7 @@ fn defaults_are_those_of_the_design() {
                 context: None,
                 install_crds: true,
                 resolve_placements: None,
+                abandon_after: Duration::from_mins(5),
                 leader_election: None,
                 lease_namespace: None,
                 lease_duration: Duration::from_secs(137),
