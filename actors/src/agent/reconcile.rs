@@ -20,8 +20,8 @@ use muster_api::constants::{
     MANIFEST_COMPLETE, WORK_APPLIED, WORK_AVAILABLE, WORK_COMPLETE, WORK_PROGRESSING,
 };
 use muster_api::work::{
-    AppliedManifestResourceMeta, AppliedManifestWork, ConditionRule, ManifestWorkSpec,
-    ManifestWorkStatus,
+    AppliedManifestResourceMeta, AppliedManifestWork, ConditionRule, ManifestCondition,
+    ManifestResourceMeta, ManifestWorkSpec, ManifestWorkStatus,
 };
 use muster_core::apply::apply_order;
 use muster_core::apply::server_side::IgnoreFields;
@@ -29,7 +29,8 @@ use muster_core::condition_rules::RulePlan;
 use muster_core::executor::{Executor, ExecutorError};
 use muster_core::feedback::FeedbackPlan;
 use muster_core::manifest::ParsedManifest;
-use muster_core::ownership::{Owner, untracked};
+use muster_core::manifest_config::ManifestConfigs;
+use muster_core::ownership::{Orphans, Owner, untracked};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
@@ -39,7 +40,7 @@ use super::apply::{ApplyError, Last};
 use super::calls::ApiError;
 use super::deletion::{self, Progress};
 use super::hub::Hub;
-use super::manifest::{Compiled, Object, Tracked};
+use super::manifest::{Object, RulesOfKind, Tracked};
 use super::metrics::ReconcileResult;
 use super::observer::Inbox;
 use super::records::{KnownRecord, Records};
@@ -354,7 +355,10 @@ async fn look(
         gave_up: false,
         objects: HashSet::new(),
         inbox,
-        compiled: Vec::new(),
+        compiled: HashMap::new(),
+        configs: ManifestConfigs::new(&spec.manifest_configs),
+        orphans: Orphans::of(spec.delete_option.as_ref()),
+        known: KnownManifests::of(&before.resource_status.manifests),
     };
     let owner = record.as_ref().map(Record::owner);
     let (reports, tracked) = pass.manifests(owner).await;
@@ -482,8 +486,15 @@ pub(super) struct Pass<'a> {
     /// The objects met so far.
     pub(super) objects: HashSet<Box<str>>,
     pub(super) inbox: &'a Arc<Inbox>,
-    /// What was compiled in this pass.
-    pub(super) compiled: Vec<Compiled<'a>>,
+    /// What was compiled in this pass. Manifests with the same options share it: a work may have
+    /// thousands of one kind.
+    pub(super) compiled: HashMap<RulesOfKind, Plans>,
+    /// The options of the work.
+    pub(super) configs: ManifestConfigs<'a>,
+    /// What stays when the work goes.
+    pub(super) orphans: Orphans<'a>,
+    /// What the status says of the manifests.
+    pub(super) known: KnownManifests<'a>,
 }
 
 impl Pass<'_> {
@@ -586,17 +597,53 @@ impl Pass<'_> {
         meta: &muster_api::work::ManifestResourceMeta,
         rules: &[ConditionRule],
     ) -> bool {
-        self.complete
-            || completes(rules)
-                && self.before.resource_status.manifests.iter().any(|known| {
-                    let known_meta = &known.resource_meta;
-                    known_meta.group == meta.group
-                        && known_meta.kind == meta.kind
-                        && known_meta.namespace == meta.namespace
-                        && known_meta.name == meta.name
-                        && read::is_true(&known.conditions, MANIFEST_COMPLETE)
-                })
+        self.complete || completes(rules) && self.known.is_complete(meta)
     }
+}
+
+/// What the status says of manifests, found by what they are for: a work may have thousands.
+pub(super) struct KnownManifests<'a> {
+    exact: HashMap<&'a ManifestResourceMeta, &'a ManifestCondition>,
+    at: HashMap<i32, &'a ManifestCondition>,
+    /// Group, kind, namespace and name of objects that are complete.
+    complete: HashSet<[&'a str; 4]>,
+}
+
+impl<'a> KnownManifests<'a> {
+    fn of(manifests: &'a [ManifestCondition]) -> Self {
+        let mut all = Self {
+            exact: HashMap::with_capacity(manifests.len()),
+            at: HashMap::with_capacity(manifests.len()),
+            complete: HashSet::new(),
+        };
+        for known in manifests {
+            let meta = &known.resource_meta;
+            all.exact.entry(meta).or_insert(known);
+            all.at.entry(meta.ordinal).or_insert(known);
+            if read::is_true(&known.conditions, MANIFEST_COMPLETE) {
+                all.complete.insert(object_of(meta));
+            }
+        }
+        all
+    }
+
+    /// The entry of a manifest.
+    pub(super) fn get(&self, meta: &ManifestResourceMeta) -> Option<&'a ManifestCondition> {
+        self.exact.get(meta).copied()
+    }
+
+    /// The entry at a position.
+    pub(super) fn at(&self, ordinal: i32) -> Option<&'a ManifestResourceMeta> {
+        self.at.get(&ordinal).map(|known| &known.resource_meta)
+    }
+
+    fn is_complete(&self, meta: &ManifestResourceMeta) -> bool {
+        self.complete.contains(&object_of(meta))
+    }
+}
+
+fn object_of(meta: &ManifestResourceMeta) -> [&str; 4] {
+    [&meta.group, &meta.kind, &meta.namespace, &meta.name].map(String::as_str)
 }
 
 /// Whether one of the rules says when an object is complete.

@@ -12,6 +12,9 @@ use crate::go_format::prefix;
 /// Most bytes of a manifest that an error shows. A condition's message holds 32 KiB.
 const MAX_SHOWN_BYTES: usize = 1024;
 
+/// How deep a manifest may nest: as deep as JSON is read here.
+pub const MAX_MANIFEST_DEPTH: usize = 127;
+
 /// Group, version and kind of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Gvk<'a> {
@@ -66,6 +69,9 @@ pub enum ManifestError {
     /// No JSON.
     #[error("manifest is no valid JSON: {0}")]
     Syntax(String),
+    /// JSON that nests too deep to be read.
+    #[error("manifest nests more than {MAX_MANIFEST_DEPTH} levels deep")]
+    TooDeep,
     /// JSON, and no object.
     #[error("json: cannot unmarshal {0} into Go value of type map[string]interface {{}}")]
     NotAnObject(&'static str),
@@ -99,8 +105,15 @@ impl ParsedManifest {
         if json.trim().is_empty() {
             return Err(ManifestError::Empty);
         }
-        let object: Value =
-            serde_json::from_str(json).map_err(|error| ManifestError::Syntax(error.to_string()))?;
+        let object: Value = serde_json::from_str(json).map_err(|error| {
+            let text = error.to_string();
+            // The library has no other way to tell.
+            if text.starts_with("recursion limit exceeded") {
+                ManifestError::TooDeep
+            } else {
+                ManifestError::Syntax(text)
+            }
+        })?;
         match object {
             // Go decodes null as an empty object.
             Value::Object(_) | Value::Null => {}
@@ -408,6 +421,24 @@ mod tests {
             error.len() < MAX_SHOWN_BYTES + 50 && error.ends_with("…'"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_manifest_may_nest_so_deep_and_no_deeper() {
+        // The object, `spec`, and what is in it.
+        let nested = |depth: usize| {
+            let (open, close) = ("[".repeat(depth - 1), "]".repeat(depth - 1));
+            let json = format!(r#"{{"apiVersion": "v1", "kind": "X", "spec": {open}{close}}}"#);
+            ParsedManifest::parse(0, &json)
+        };
+        assert!(nested(MAX_MANIFEST_DEPTH).is_ok());
+        for depth in [MAX_MANIFEST_DEPTH + 1, 100_000] {
+            let error = nested(depth).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "manifest nests more than 127 levels deep"
+            );
+        }
     }
 
     #[test]

@@ -11,6 +11,8 @@
 mod secret;
 mod well_known;
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use muster_api::constants::{
@@ -25,6 +27,20 @@ use crate::go_format::{Numeric, write_json, write_json_list};
 use crate::jsonpath::{Found, JsonPath, Matches};
 use crate::manifest::Gvk;
 use secret::SecretGuard;
+
+/// Most values that all paths of a manifest may visit in one look at its object: some hundredths of
+/// a second.
+pub const MAX_FEEDBACK_VISITS: usize = 4_000_000;
+
+/// Most bytes that all values of a manifest may have together. No API server stores a status of
+/// twice that size.
+pub const MAX_FEEDBACK_BYTES: usize = 1 << 20;
+
+/// Bytes of JSON that take as long to write as a value to visit.
+const BYTES_A_VISIT: usize = 16;
+
+/// Visits that comparing what a path finds in a Secret with what it finds without the data counts as.
+const SECRET_VISITS: usize = 1_000;
 
 /// The feedback rules of a manifest, compiled.
 #[derive(Debug, Clone, Default)]
@@ -140,6 +156,10 @@ impl FeedbackPlan {
             version: gvk.version,
             limits,
             secret: SecretGuard::of(object, gvk),
+            visits_left: MAX_FEEDBACK_VISITS,
+            bytes_left: MAX_FEEDBACK_BYTES,
+            names: HashSet::new(),
+            failures: HashSet::new(),
             feedback: Feedback::default(),
         };
         for rule in &self.rules {
@@ -163,6 +183,12 @@ struct Evaluation<'o> {
     version: &'o str,
     limits: FeedbackLimits,
     secret: Option<SecretGuard>,
+    visits_left: usize,
+    bytes_left: usize,
+    /// Of the values so far.
+    names: HashSet<String>,
+    /// The errors so far.
+    failures: HashSet<String>,
     feedback: Feedback,
 }
 
@@ -171,13 +197,7 @@ impl Evaluation<'_> {
         for wanted in wanted {
             match self.read(wanted) {
                 Ok(None) => {}
-                Ok(Some(_))
-                    if self
-                        .feedback
-                        .values
-                        .iter()
-                        .any(|known| known.name == wanted.name) =>
-                {
+                Ok(Some(_)) if !self.names.insert(wanted.name.clone()) => {
                     self.fail(format!(
                         "the value name {} is used more than once",
                         wanted.name
@@ -195,12 +215,12 @@ impl Evaluation<'_> {
     }
 
     fn fail(&mut self, error: String) {
-        if !self.feedback.errors.contains(&error) {
+        if self.failures.insert(error.clone()) {
             self.feedback.errors.push(error);
         }
     }
 
-    fn read(&self, wanted: &Wanted) -> Result<Option<FieldValue>, String> {
+    fn read(&mut self, wanted: &Wanted) -> Result<Option<FieldValue>, String> {
         let name = &wanted.name;
         if !wanted.version.is_empty() && wanted.version != self.version {
             return Err(format!(
@@ -208,38 +228,71 @@ impl Evaluation<'_> {
             ));
         }
         let path = wanted.path.as_ref().map_err(Clone::clone)?;
-        let found = path.eval(self.object);
-        if let Some(secret) = &self.secret
-            && secret.shows_in(&found, path)
-        {
-            return Err(format!("the value for {name} would show data of a secret"));
+        let found = path.eval_within(self.object, &mut self.visits_left);
+        if let Some(secret) = &self.secret {
+            let shows = secret.shows_in(&found, path, &mut self.visits_left);
+            self.spend(SECRET_VISITS)?;
+            if shows {
+                return Err(format!("the value for {name} would show data of a secret"));
+            }
         }
+        self.spend(1)?;
         let blocks = found
             .map_err(|error| format!("failed to find value for {name} with error: {error}"))?;
-        field_value(name, &blocks, wanted.first_only, self.limits)
+        let (value, written) = field_value(name, &blocks, wanted.first_only, self.limits);
+        self.spend(written / BYTES_A_VISIT)?;
+        let value = value?;
+        let bytes = value.as_ref().map_or(0, size_bytes);
+        self.bytes_left = self.bytes_left.checked_sub(bytes).ok_or_else(|| {
+            format!("the value for {name} is left out: all values have more than {MAX_FEEDBACK_BYTES} bytes")
+        })?;
+        Ok(value)
+    }
+
+    /// Fails once all is spent, with the same text each time: it is not the path at hand alone that
+    /// was too expensive.
+    fn spend(&mut self, visits: usize) -> Result<(), String> {
+        self.visits_left = self.visits_left.saturating_sub(visits);
+        match self.visits_left {
+            0 => Err(format!(
+                "the feedback rules visit more than {MAX_FEEDBACK_VISITS} values of the object, \
+                 the rest is left out"
+            )),
+            _ => Ok(()),
+        }
     }
 }
 
-/// Converts what a path found. Only the first block of a path counts.
+fn size_bytes(value: &FieldValue) -> usize {
+    let texts = value.string.iter().chain(&value.json_raw);
+    texts.map(String::len).sum()
+}
+
+/// Converts what a path found. Only the first block of a path counts. Says how many bytes were
+/// written for that.
 fn field_value(
     name: &str,
     blocks: &[Matches<'_>],
     first_only: bool,
     limits: FeedbackLimits,
-) -> Result<Option<FieldValue>, String> {
+) -> (Result<Option<FieldValue>, String>, usize) {
     let Some((matches, first)) = blocks
         .first()
         .and_then(|block| Some((block, *block.first()?)))
     else {
-        return Ok(None);
+        return (Ok(None), 0);
     };
     let several = !first_only && (blocks.len() > 1 || matches.len() > 1);
-    if limits.raw_json && several {
+    let raw = |write: &dyn Fn(&mut String)| {
         let mut json = String::new();
-        write_json_list(&mut json, matches.iter().map(|found| found.value()));
-        return raw_json(name, json, limits).map(Some);
+        write(&mut json);
+        let written = json.len();
+        (raw_json(name, json, limits).map(Some), written)
+    };
+    if limits.raw_json && several {
+        return raw(&|json| write_json_list(json, matches.iter().map(|found| found.value())));
     }
-    match first.value() {
+    let value = match first.value() {
         Value::Null => Ok(None),
         Value::String(text) => Ok(Some(FieldValue::string(text))),
         Value::Bool(flag) => Ok(Some(FieldValue::boolean(*flag))),
@@ -248,16 +301,13 @@ fn field_value(
         {
             Ok(Some(FieldValue::integer(integer)))
         }
-        value if limits.raw_json => {
-            let mut json = String::new();
-            write_json(&mut json, value);
-            raw_json(name, json, limits).map(Some)
-        }
+        value if limits.raw_json => return raw(&|json| write_json(json, value)),
         _ => Err(format!(
             "the type {} of the value for {name} is not found",
             first.go_type()
         )),
-    }
+    };
+    (value, 0)
 }
 
 fn raw_json(name: &str, json: String, limits: FeedbackLimits) -> Result<FieldValue, String> {

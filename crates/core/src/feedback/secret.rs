@@ -52,8 +52,9 @@ impl SecretGuard {
         &self,
         whole: &Result<Few<Matches<'_>>, EvalError>,
         path: &JsonPath,
+        visits_left: &mut usize,
     ) -> bool {
-        match (whole, path.eval(&self.without_data)) {
+        match (whole, path.eval_within(&self.without_data, visits_left)) {
             (Ok(whole), Ok(without)) => {
                 let differ = |(whole, without): (&Matches<'_>, &Matches<'_>)| {
                     whole.len() != without.len()

@@ -222,3 +222,50 @@ fn an_error_leaves_the_other_values() {
          unterminated array, the type map[string]interface {} of the value for c is not found]"
     );
 }
+
+#[test]
+fn many_paths_share_a_budget_and_each_name_is_told_once() {
+    let object = json!({"apiVersion": "v1", "kind": "X", "l": vec![0; 100_000], "s": "x"});
+    let costly: Vec<String> = (0..100).map(|n| format!("v{n}")).collect();
+    let mut rules: Vec<(&str, &str)> = vec![("first", ".s")];
+    rules.extend(costly.iter().map(|name| (&**name, ".l[*]")));
+    rules.push(("last", ".s"));
+    let feedback = paths(&rules).evaluate(&object, FeedbackLimits::default());
+    let names: Vec<&str> = feedback.values.iter().map(|value| &*value.name).collect();
+    assert_eq!(names[0], "first");
+    assert!((10..80).contains(&names.len()), "{}", names.len());
+    let expected = "the feedback rules visit more than 4000000 values of the object, the rest is \
+                    left out";
+    assert_eq!(feedback.errors, [expected]);
+
+    // Thousands of names and errors are told apart without comparing each with each.
+    let many: Vec<String> = (0..50_000).map(|n| format!("v{n}")).collect();
+    let rules: Vec<(&str, &str)> = many.iter().map(|name| (&**name, ".s")).collect();
+    let feedback = paths(&rules).evaluate(&object, FeedbackLimits::default());
+    assert_eq!((feedback.values.len(), feedback.errors.len()), (50_000, 0));
+    let rules: Vec<(&str, &str)> = many
+        .iter()
+        .map(|name| (&**name, ".apiVersion[0]"))
+        .collect();
+    let feedback = paths(&rules).evaluate(&object, FeedbackLimits::default());
+    assert_eq!((feedback.values.len(), feedback.errors.len()), (0, 50_000));
+}
+
+#[test]
+fn values_are_large_together_only_up_to_a_limit() {
+    let text = "x".repeat(MAX_FEEDBACK_BYTES / 4);
+    let object = json!({"apiVersion": "v1", "kind": "X", "text": text, "small": "y"});
+    let names = ["a", "b", "c", "d", "e"];
+    let mut rules: Vec<(&str, &str)> = names.map(|name| (name, ".text")).to_vec();
+    rules.push(("small", ".small"));
+    let feedback = paths(&rules[..4]).evaluate(&object, FeedbackLimits::default());
+    assert_eq!((feedback.values.len(), feedback.errors.len()), (4, 0));
+    let feedback = paths(&rules).evaluate(&object, FeedbackLimits::default());
+    assert_eq!(feedback.values.len(), 4);
+    assert_eq!(
+        feedback.errors,
+        ["e", "small"].map(|name| format!(
+            "the value for {name} is left out: all values have more than 1048576 bytes"
+        ))
+    );
+}

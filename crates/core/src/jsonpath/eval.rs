@@ -13,6 +13,9 @@ use crate::go_format::{Numeric, write_value};
 /// would otherwise take time and memory without bound.
 pub const MAX_VISITS: usize = 1_000_000;
 
+/// Bytes of text that take as long to compare as a value to visit.
+const BYTES_A_VISIT: usize = 1024;
+
 /// How deep `range` may nest; bounds the depth of the stack.
 pub const MAX_RANGES: usize = 16;
 
@@ -84,15 +87,19 @@ static NO_ELEMENT: Value = Value::Null;
 pub(super) fn evaluate<'a>(
     parts: &'a [Part],
     object: &'a Value,
+    visits_left: &mut usize,
 ) -> Result<Few<Matches<'a>>, EvalError> {
     let mut evaluation = Evaluation {
         visits: 0,
+        limit: MAX_VISITS.min(*visits_left),
         ranges_begun: 0,
         ranges_open: 0,
         ends_seen: 0,
         last_end: 0,
     };
-    let found = evaluation.parts(parts, 0, Found::Object(object))?;
+    let found = evaluation.parts(parts, 0, Found::Object(object));
+    *visits_left = visits_left.saturating_sub(evaluation.visits);
+    let found = found?;
     if found
         .iter()
         .any(|matches| matches.iter().any(|&found| is_no_element(found)))
@@ -112,6 +119,7 @@ fn is_no_element(found: Found<'_>) -> bool {
 /// evaluated; the counters carry this to [`Evaluation::parts`].
 struct Evaluation {
     visits: usize,
+    limit: usize,
     ranges_begun: usize,
     ranges_open: usize,
     ends_seen: usize,
@@ -237,11 +245,15 @@ impl Evaluation {
                 let Some(right) = one(&evaluation.steps(element, right)?)? else {
                     return Ok(false);
                 };
+                if let (Value::String(left), Value::String(right)) = (left.value(), right.value()) {
+                    evaluation.visit_all(left.len().min(right.len()) / BYTES_A_VISIT)?;
+                }
                 compare(left.value(), operator, right.value())
             }),
             Step::Union(members) => {
                 let mut output = Matches::None;
                 for member in members {
+                    self.visit_all(input.len())?;
                     for &found in self.steps(input.clone(), member)?.iter() {
                         self.emit(&mut output, found)?;
                     }
@@ -262,8 +274,12 @@ impl Evaluation {
     }
 
     fn visit(&mut self) -> Result<(), EvalError> {
-        self.visits += 1;
-        if self.visits > MAX_VISITS {
+        self.visit_all(1)
+    }
+
+    fn visit_all(&mut self, values: usize) -> Result<(), EvalError> {
+        self.visits = self.visits.saturating_add(values);
+        if self.visits > self.limit {
             Err(EvalError::TooManyVisits)
         } else {
             Ok(())
@@ -282,8 +298,7 @@ impl Evaluation {
         input: Matches<'a>,
         replace: impl Fn(Found<'a>) -> Option<Found<'a>>,
     ) -> Result<Matches<'a>, EvalError> {
-        self.visits += input.len();
-        self.visit()?;
+        self.visit_all(input.len() + 1)?;
         Ok(match input {
             Matches::None => Matches::None,
             Matches::One(found) => replace(found).map_or(Matches::None, Matches::One),
@@ -301,8 +316,9 @@ impl Evaluation {
             Value::Object(entries) => !entries.is_empty(),
             _ => false,
         };
+        self.visit()?;
         if has_parts {
-            self.emit(output, found)?;
+            output.push(found);
         }
         children(value).try_for_each(|child| self.descend(child, output))
     }
@@ -310,6 +326,7 @@ impl Evaluation {
     fn slice<'a>(&mut self, input: &Matches<'a>, slice: Slice) -> Result<Matches<'a>, EvalError> {
         let mut output = Matches::None;
         for &found in input.iter() {
+            self.visit()?;
             let items = match found.value() {
                 Value::Null if !is_no_element(found) => continue,
                 Value::Array(items) => items,
@@ -332,6 +349,7 @@ impl Evaluation {
     ) -> Result<Matches<'a>, EvalError> {
         let mut output = Matches::None;
         for found in input.iter() {
+            self.visit()?;
             let Value::Array(items) = found.value() else {
                 let mut shown = String::new();
                 write_value(&mut shown, found.value(), MAX_SHOWN_BYTES);

@@ -116,7 +116,17 @@ impl JsonPath {
     /// template. A path without `}{` or `range` gives exactly one list, and missing keys an empty
     /// one.
     pub fn eval<'a>(&'a self, object: &'a Value) -> Result<Few<Matches<'a>>, EvalError> {
-        eval::evaluate(&self.parts, object)
+        let mut visits_left = MAX_VISITS;
+        self.eval_within(object, &mut visits_left)
+    }
+
+    /// [`Self::eval`] as part of something larger, which has so many visits left.
+    pub fn eval_within<'a>(
+        &'a self,
+        object: &'a Value,
+        visits_left: &mut usize,
+    ) -> Result<Few<Matches<'a>>, EvalError> {
+        eval::evaluate(&self.parts, object, visits_left)
     }
 }
 
