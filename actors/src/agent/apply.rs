@@ -10,7 +10,7 @@ use muster_core::apply::{self, Desired, History, LastApplied, UpdatePlan, plan_u
 use muster_core::condition_rules::RulePlan;
 use muster_core::conditions::ApplyFailure;
 use muster_core::executor::ExecutorError;
-use muster_core::manifest::ManifestError;
+use muster_core::manifest::{DuplicateManifest, ManifestError};
 use muster_core::ownership::OwnerChange;
 use serde_json::{Value, json};
 
@@ -51,19 +51,8 @@ pub(super) enum ApplyError {
     #[error("metadata.namespace: Required value: objects of kind {0} have a namespace")]
     NoNamespace(String),
     /// Another manifest of the work is for the same object.
-    #[error(
-        "duplicate manifest for resource {namespace}/{name} with resource type {api_version}.{kind}"
-    )]
-    Duplicate {
-        /// The object's namespace; empty if it has none.
-        namespace: String,
-        /// The object's name.
-        name: String,
-        /// The object's `apiVersion`.
-        api_version: String,
-        /// The object's kind.
-        kind: String,
-    },
+    #[error(transparent)]
+    Duplicate(#[from] DuplicateManifest),
     /// A strategy that this agent does not have. Doing something else in its place could
     /// overwrite what the user wants kept.
     #[error("the update strategy {0} is not supported by this version of the agent")]

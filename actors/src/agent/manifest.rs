@@ -12,7 +12,7 @@ use muster_core::availability::is_identified;
 use muster_core::conditions::ApplyFailure;
 use muster_core::executor::{self, Denial, Verb, could_escalate, verbs_to_apply};
 use muster_core::feedback::{Feedback, FeedbackPlan};
-use muster_core::manifest::{Gvk, ManifestError, ParsedManifest};
+use muster_core::manifest::{DuplicateManifest, Gvk, ManifestError, ParsedManifest};
 use muster_core::manifest_config::EffectiveConfig;
 use muster_core::ownership::{ObjectId, Owner, OwnerChange};
 use serde_json::Value;
@@ -113,9 +113,15 @@ impl<'a> Pass<'a> {
             return self.given_up(meta, &lost.into());
         }
 
-        let mapping = match self.env.spoke.mapper.find(gvk).await {
-            Ok(mapping) => mapping,
-            Err(error) => return self.unmapped(meta, &error),
+        let duplicate = self.named.add(&parsed, None);
+        let mapping = match (self.env.spoke.mapper.find(gvk).await, duplicate) {
+            (Ok(mapping), _) => mapping,
+            // The other one says that the kind is not there, and which object it is for.
+            (Err(MapError::NoKind { .. }), Err(duplicate)) => {
+                let error = Err(duplicate.to_string());
+                return self.object(meta, error, Live::Unidentified, Tracked::Absent);
+            }
+            (Err(error), _) => return self.unmapped(meta, &error),
         };
         meta.resource = mapping.resource;
         if !mapping.namespaced {
@@ -148,7 +154,7 @@ impl<'a> Pass<'a> {
             wanted = allowed.and(wanted);
         }
         let plans = self.plans(ordinal, config, gvk_of(&meta)).await;
-        if !matches!(wanted, Err(ApplyError::Duplicate { .. })) {
+        if !matches!(wanted, Err(ApplyError::Duplicate(_))) {
             // Before it is read, so that no change after that is missed.
             self.watch(&meta, &key, config, hidden.is_none(), &plans);
         }
@@ -378,13 +384,16 @@ impl<'a> Pass<'a> {
         parsed: ParsedManifest,
         namespaced: bool,
     ) -> Result<Intent, ApplyError> {
-        if !self.objects.insert(key.into()) {
-            return Err(ApplyError::Duplicate {
-                namespace: meta.namespace.clone(),
-                name: meta.name.clone(),
+        let first = *self.objects.entry(key.into()).or_insert(parsed.ordinal);
+        if first != parsed.ordinal {
+            return Err(ApplyError::Duplicate(DuplicateManifest {
+                first,
+                second: parsed.ordinal,
                 api_version: parsed.api_version().to_owned(),
                 kind: meta.kind.clone(),
-            });
+                namespace: meta.namespace.clone(),
+                name: meta.name.clone(),
+            }));
         }
         if self.is_complete(meta, config.condition_rules) {
             return Ok(Intent::Nothing);

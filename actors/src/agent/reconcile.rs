@@ -28,7 +28,7 @@ use muster_core::apply::server_side::IgnoreFields;
 use muster_core::condition_rules::RulePlan;
 use muster_core::executor::{Executor, ExecutorError};
 use muster_core::feedback::FeedbackPlan;
-use muster_core::manifest::ParsedManifest;
+use muster_core::manifest::{ManifestObjects, ParsedManifest};
 use muster_core::manifest_config::ManifestConfigs;
 use muster_core::ownership::{Orphans, Owner, untracked};
 use tokio::sync::{Semaphore, watch};
@@ -353,7 +353,8 @@ async fn look(
         executor: spec.executor.as_ref().map(Executor::of),
         lost: None,
         gave_up: false,
-        objects: HashSet::new(),
+        objects: HashMap::new(),
+        named: ManifestObjects::default(),
         inbox,
         compiled: HashMap::new(),
         configs: ManifestConfigs::new(&spec.manifest_configs),
@@ -483,8 +484,10 @@ pub(super) struct Pass<'a> {
     pub(super) lost: Option<ApiError>,
     /// Some manifests were not tried, so it is not known which objects they are for.
     pub(super) gave_up: bool,
-    /// The objects met so far.
-    pub(super) objects: HashSet<Box<str>>,
+    /// The objects met so far, with the position of the manifest of each.
+    pub(super) objects: HashMap<Box<str>, usize>,
+    /// The same by kind, for kinds that the cluster does not have.
+    pub(super) named: ManifestObjects,
     pub(super) inbox: &'a Arc<Inbox>,
     /// What was compiled in this pass. Manifests with the same options share it: a work may have
     /// thousands of one kind.
@@ -529,11 +532,11 @@ impl Pass<'_> {
         let objects = &self.objects;
         self.memory
             .applied
-            .retain(|object, _| objects.contains(object));
+            .retain(|object, _| objects.contains_key(object));
         if !self.gave_up {
             self.memory
                 .watched
-                .retain(|object, _| objects.contains(&**object));
+                .retain(|object, _| objects.contains_key(&**object));
         }
         (reports.into_iter().flatten().collect(), tracked)
     }

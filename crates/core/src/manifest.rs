@@ -1,6 +1,7 @@
 //! Reading raw manifests, and what makes a list of them acceptable.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 
 use muster_api::work::{Manifest, ManifestResourceMeta};
@@ -235,19 +236,138 @@ pub enum AdmissionError {
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     /// Two manifests for one object.
-    #[error(
-        "duplicate manifest for resource {namespace}/{name} with resource type {api_version}.{kind}"
-    )]
-    Duplicate {
-        /// The object's `apiVersion`.
-        api_version: String,
-        /// The object's kind.
-        kind: String,
-        /// The object's namespace; empty if none is written.
-        namespace: String,
-        /// The object's name.
-        name: String,
-    },
+    #[error(transparent)]
+    Duplicate(#[from] DuplicateManifest),
+}
+
+/// Two manifests of a work are for one object. The text begins as upstream's.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "duplicate manifest for resource {namespace}/{name} with resource type {api_version}.{kind}: \
+     manifests {first} and {second} are for the same object"
+)]
+pub struct DuplicateManifest {
+    /// Position of the first.
+    pub first: usize,
+    /// Position of the second.
+    pub second: usize,
+    /// `apiVersion` of the second.
+    pub api_version: String,
+    /// The object's kind.
+    pub kind: String,
+    /// The object's namespace; empty if it has none.
+    pub namespace: String,
+    /// The object's name.
+    pub name: String,
+}
+
+/// What makes a manifest the one of an object: group, kind, namespace and name. The version does not,
+/// since all versions show the same objects, nor does a namespace where the kind has none.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ObjectIdentity {
+    group: String,
+    kind: String,
+    namespace: String,
+    name: String,
+}
+
+/// The objects that the manifests of a work are for.
+#[derive(Debug, Default)]
+pub struct ManifestObjects(HashMap<ObjectIdentity, usize>);
+
+impl ManifestObjects {
+    /// Takes the next manifest. `namespaced` says whether its kind has namespaces; where that is not
+    /// known, the built-in kinds of Kubernetes are.
+    ///
+    /// # Errors
+    ///
+    /// An earlier one is for the same object.
+    pub fn add(
+        &mut self,
+        manifest: &ParsedManifest,
+        namespaced: Option<bool>,
+    ) -> Result<(), DuplicateManifest> {
+        let Gvk { group, kind, .. } = manifest.gvk();
+        let namespaced = namespaced.unwrap_or_else(|| !is_cluster_scoped(group, kind));
+        let namespace = if namespaced { manifest.namespace() } else { "" };
+        let [group, kind, namespace, name] =
+            [group, kind, namespace, manifest.name()].map(str::to_owned);
+        let identity = ObjectIdentity {
+            group,
+            kind,
+            namespace,
+            name,
+        };
+        match self.0.entry(identity) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(manifest.ordinal);
+                Ok(())
+            }
+            Entry::Occupied(known) if *known.get() == manifest.ordinal => Ok(()),
+            Entry::Occupied(known) => {
+                let identity = known.key().clone();
+                Err(DuplicateManifest {
+                    first: *known.get(),
+                    second: manifest.ordinal,
+                    api_version: manifest.api_version().to_owned(),
+                    kind: identity.kind,
+                    namespace: identity.namespace,
+                    name: identity.name,
+                })
+            }
+        }
+    }
+}
+
+/// Whether a built-in kind of Kubernetes has no namespaces.
+fn is_cluster_scoped(group: &str, kind: &str) -> bool {
+    matches!(
+        (group, kind),
+        ("", "Namespace" | "Node" | "PersistentVolume")
+            | (
+                "admissionregistration.k8s.io",
+                "MutatingAdmissionPolicy"
+                    | "MutatingAdmissionPolicyBinding"
+                    | "MutatingWebhookConfiguration"
+                    | "ValidatingAdmissionPolicy"
+                    | "ValidatingAdmissionPolicyBinding"
+                    | "ValidatingWebhookConfiguration"
+            )
+            | ("apiextensions.k8s.io", "CustomResourceDefinition")
+            | ("apiregistration.k8s.io", "APIService")
+            | (
+                "certificates.k8s.io",
+                "CertificateSigningRequest" | "ClusterTrustBundle"
+            )
+            | (
+                "flowcontrol.apiserver.k8s.io",
+                "FlowSchema" | "PriorityLevelConfiguration"
+            )
+            | (
+                "networking.k8s.io",
+                "IngressClass" | "IPAddress" | "ServiceCIDR"
+            )
+            | ("node.k8s.io", "RuntimeClass")
+            | ("policy", "PodSecurityPolicy")
+            | (
+                "rbac.authorization.k8s.io",
+                "ClusterRole" | "ClusterRoleBinding"
+            )
+            | (
+                "resource.k8s.io",
+                "DeviceClass" | "DeviceTaintRule" | "ResourceSlice"
+            )
+            | ("scheduling.k8s.io", "PriorityClass")
+            | (
+                "storage.k8s.io",
+                "CSIDriver"
+                    | "CSINode"
+                    | "StorageClass"
+                    | "VolumeAttachment"
+                    | "VolumeAttributesClass"
+            )
+            | ("storagemigration.k8s.io", "StorageVersionMigration")
+    )
 }
 
 /// Bytes that the manifests of a work may take unless configured otherwise.
@@ -268,28 +388,11 @@ pub fn validate_manifests(
             limit: limit_bytes,
         });
     }
-    let mut seen = HashSet::with_capacity(manifests.len());
+    let mut objects = ManifestObjects::default();
     for (ordinal, manifest) in manifests.iter().enumerate() {
         let manifest = ParsedManifest::parse(ordinal, manifest.as_json())?;
         manifest.check_name()?;
-        let [api_version, kind, namespace, name] = [
-            manifest.api_version(),
-            manifest.gvk().kind,
-            manifest.namespace(),
-            manifest.name(),
-        ]
-        .map(str::to_owned);
-        let identity = (api_version, kind, namespace, name);
-        if seen.contains(&identity) {
-            let (api_version, kind, namespace, name) = identity;
-            return Err(AdmissionError::Duplicate {
-                api_version,
-                kind,
-                namespace,
-                name,
-            });
-        }
-        seen.insert(identity);
+        objects.add(&manifest, None)?;
     }
     Ok(())
 }
@@ -339,7 +442,8 @@ mod tests {
                 config_map("default", "a", "1"),
                 config_map("default", "a", "2")
             ]),
-            "duplicate manifest for resource default/a with resource type v1.ConfigMap"
+            "duplicate manifest for resource default/a with resource type v1.ConfigMap: \
+             manifests 0 and 1 are for the same object"
         );
         let mut secret = config_map("default", "a", "1");
         secret["kind"] = "Secret".into();
@@ -350,6 +454,47 @@ mod tests {
             secret,
         ];
         assert_eq!(validate_manifests(&manifests(distinct), 9999), Ok(()));
+    }
+
+    #[test]
+    fn an_object_is_the_same_in_every_version_and_without_its_meaningless_namespace() {
+        let object = |api_version: &str, kind: &str, namespace: &str| {
+            json!({"apiVersion": api_version, "kind": kind,
+                "metadata": {"name": "a", "namespace": namespace}})
+        };
+        let other = config_map("d", "a", "1");
+        assert_eq!(
+            refusal([
+                object("batch/v1", "CronJob", "d"),
+                other.clone(),
+                object("batch/v1beta1", "CronJob", "d"),
+            ]),
+            "duplicate manifest for resource d/a with resource type batch/v1beta1.CronJob: \
+             manifests 0 and 2 are for the same object"
+        );
+        let rbac = "rbac.authorization.k8s.io/v1";
+        assert_eq!(
+            refusal([
+                object(rbac, "ClusterRole", "d"),
+                object(rbac, "ClusterRole", ""),
+            ]),
+            "duplicate manifest for resource /a with resource type \
+             rbac.authorization.k8s.io/v1.ClusterRole: manifests 0 and 1 are for the same object"
+        );
+        for distinct in [
+            [object(rbac, "Role", "d"), object(rbac, "Role", "e")],
+            [
+                object(rbac, "ClusterRole", ""),
+                object("example.org/v1", "ClusterRole", ""),
+            ],
+            // Whether objects of this kind have a namespace is the cluster's to say.
+            [
+                object("example.org/v1", "Odd", ""),
+                object("example.org/v1", "Odd", "d"),
+            ],
+        ] {
+            assert_eq!(validate_manifests(&manifests(distinct), 9999), Ok(()));
+        }
     }
 
     #[test]
