@@ -267,7 +267,6 @@ pub(super) async fn reconcile(
 ) -> Outcome {
     let mut memory = memory.for_work(&work);
     if work.deleting {
-        memory.watched.clear();
         return deletion::run(env, work, memory).await;
     }
     let work = if work.has_finalizer() {

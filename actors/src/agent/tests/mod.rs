@@ -67,6 +67,7 @@ mod rules;
 mod server_side;
 mod tap;
 mod trouble;
+mod waiting;
 mod watching;
 
 use std::future::Future;
