@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use super::access::Questions;
 use super::apply::{ApplyError, Completion, Last, Strategy, Wanted, apply, apply_on_server};
-use super::calls::ApiError;
+use super::calls::{ApiError, Lookup};
 use super::evaluation::{compile_rules, derive_conditions};
 use super::metrics;
 use super::reconcile::{Pass, Plans, completes};
@@ -512,9 +512,15 @@ impl<'a> Pass<'a> {
         if let Some(lost) = &self.lost {
             return Live::Failed(lost.to_string());
         }
-        match self.env.spoke.get(Target::from(meta)).await {
-            Ok(Some(object)) => Live::Found(object),
-            Ok(None) => Live::NotFound,
+        match self.env.spoke.find(Target::from(meta)).await {
+            Ok(Lookup::Found(object)) => Live::Found(object),
+            Ok(Lookup::NoObject) => Live::NotFound,
+            Ok(Lookup::NoRoute) => {
+                // In another version it may well be there.
+                self.env.spoke.mapper.forget(gvk_of(meta)).await;
+                self.wishes.types = true;
+                Live::Failed(format!("{} is not served any more", Target::from(meta)))
+            }
             Err(error) => {
                 self.failed(&error);
                 Live::Failed(error.to_string())

@@ -45,6 +45,7 @@ mod reconcile;
 mod record_watch;
 mod records;
 mod rest_mapper;
+mod served;
 mod settings;
 mod spoke;
 mod status;
