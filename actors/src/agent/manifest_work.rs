@@ -187,6 +187,7 @@ impl ManifestWork {
         let asks = self.work.asks_more(&work);
         self.work = work;
         if asks {
+            self.env.claims.expect(&self.work.name);
             self.forget_failures();
         }
         asks

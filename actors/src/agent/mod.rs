@@ -30,6 +30,7 @@ mod access_watch;
 mod applied_work;
 mod apply;
 mod calls;
+mod claims;
 mod cluster_agent;
 mod deletion;
 mod evaluation;

@@ -38,9 +38,10 @@ use super::access::Access;
 use super::applied_work::{self, Identity};
 use super::apply::{ApplyError, Last};
 use super::calls::ApiError;
+use super::claims::Claims;
 use super::deletion::{self, Progress};
 use super::hub::Hub;
-use super::manifest::{Object, RulesOfKind, Tracked};
+use super::manifest::{Object, RulesOfKind, Tracked, key_of};
 use super::metrics::ReconcileResult;
 use super::observer::Inbox;
 use super::records::{KnownRecord, Records};
@@ -60,6 +61,8 @@ pub(super) struct Env {
     pub(super) identity: Identity,
     pub(super) records: Records,
     pub(super) access: Access,
+    /// Objects that works have and do not own yet.
+    pub(super) claims: Claims,
     pub(super) watches: Arc<Watches>,
     current: watch::Sender<Current>,
     heard: watch::Sender<Heard>,
@@ -106,6 +109,7 @@ impl Env {
             },
             records: Records::default(),
             access: Access::default(),
+            claims: Claims::default(),
             watches: Watches::new(),
             current: watch::Sender::new(Current::new(deps.settings.clone())),
             heard: watch::Sender::new(match deps.hub_link {
@@ -267,6 +271,7 @@ pub(super) async fn reconcile(
 ) -> Outcome {
     let mut memory = memory.for_work(&work);
     if work.deleting {
+        env.claims.settle(&work.name, Vec::new());
         return deletion::run(env, work, memory).await;
     }
     let work = if work.has_finalizer() {
@@ -287,6 +292,7 @@ pub(super) async fn reconcile(
         Ok(spec) => look(env, work, &spec, memory, inbox).await,
         Err(error) => {
             memory.watched.clear();
+            env.claims.settle(&work.name, Vec::new());
             unreadable(env, work, memory, &error.to_string()).await
         }
     }
@@ -362,6 +368,7 @@ async fn look(
     };
     let owner = record.as_ref().map(Record::owner);
     let (reports, tracked) = pass.manifests(owner).await;
+    env.claims.settle(&work.name, unsettled(&reports));
     let mut error = None;
     if let Ok(record) = record {
         let left = pass.clean_up(record, tracked).await;
@@ -402,6 +409,19 @@ async fn look(
         outcome.again |= std::mem::take(&mut outcome.memory.resting);
     }
     outcome
+}
+
+/// The objects that could not be applied, by any of the manifests.
+fn unsettled(reports: &[ManifestReport]) -> Vec<ManifestResourceMeta> {
+    let (applied, failed): (Vec<_>, Vec<_>) =
+        reports.iter().partition(|report| report.applied.is_ok());
+    let applied: HashSet<String> = applied.iter().map(|report| key_of(&report.meta)).collect();
+    failed
+        .into_iter()
+        .map(|report| &report.meta)
+        .filter(|meta| !applied.contains(&key_of(meta)))
+        .cloned()
+        .collect()
 }
 
 /// Ends the watches of a work that is ready and has been quiet for as long as `quiet`, and takes
