@@ -34,6 +34,7 @@ mod stories {
     pub(crate) mod agent_flags;
     pub(crate) mod api_semantics;
     pub(crate) mod benches;
+    pub(crate) mod bundles;
     pub(crate) mod chart;
     pub(crate) mod commands;
     pub(crate) mod conformance;
@@ -67,6 +68,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::agent_flags::stories(),
         stories::api_semantics::stories(),
         stories::benches::stories(),
+        stories::bundles::stories(),
         stories::chart::stories(),
         stories::commands::stories(),
         stories::conformance::stories(),
