@@ -61,6 +61,7 @@ mod stories {
     pub(crate) mod systemd;
     pub(crate) mod watch_rules;
     pub(crate) mod watching;
+    pub(crate) mod works;
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -95,6 +96,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::systemd::stories(),
         stories::watch_rules::stories(),
         stories::watching::stories(),
+        stories::works::stories(),
     ];
     support::run(subjects.into_iter().flatten().collect())
 }
