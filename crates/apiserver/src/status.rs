@@ -377,6 +377,16 @@ impl ApiError {
         )
     }
 
+    /// As [`Self::too_large`], for another reason than the size of the body.
+    pub(crate) fn too_large_because(why: &str) -> Self {
+        Self::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "RequestEntityTooLarge",
+            format!("Request entity too large: {why}"),
+            None,
+        )
+    }
+
     /// The revision asked for is no longer in the watch history.
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, "Expired", message, None)
