@@ -2,18 +2,23 @@
 
 use std::fmt::Write as _;
 
-use muster_actors::{agent, hub, lease, rules, sinks, supervision, watch};
+use muster_actors::{agent, events, hub, lease, rules, sinks, supervision, watch};
 use muster_metrics::{Kind, Metric, Unit, Values};
 
-use crate::runtime;
+use crate::{runtime, telemetry};
 
 /// All metrics that the program records, by subject.
 pub const METRICS: &[(&str, &[&[Metric]])] = &[
     (
         "The process",
-        &[runtime::METRICS, lease::METRICS, supervision::METRICS],
+        &[
+            runtime::METRICS,
+            lease::METRICS,
+            supervision::METRICS,
+            telemetry::METRICS,
+        ],
     ),
-    ("The hub", &[hub::METRICS]),
+    ("The hub", &[hub::METRICS, events::METRICS]),
     ("Agents", &[agent::METRICS, watch::METRICS]),
     (
         "Works over MQTT",

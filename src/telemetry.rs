@@ -1,16 +1,18 @@
 //! Logs and metrics of the process.
 
+use std::ffi::OsStr;
 use std::io;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
+use metrics_process::Collector;
 use muster_metrics::Metric;
 use thiserror::Error;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::filter::{LevelFilter, ParseError};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
@@ -73,7 +75,47 @@ pub enum TelemetryError {
 pub struct Telemetry {
     filter: reload::Handle<EnvFilter, Registry>,
     metrics: PrometheusHandle,
+    process: Collector,
 }
+
+const CPU: Metric = Metric::counter(
+    "process_cpu_seconds_total",
+    "Time of user and system that the process has used, in seconds.",
+);
+const OPEN_FDS: Metric = Metric::gauge("process_open_fds", "Open file descriptors.");
+const MAX_FDS: Metric = Metric::gauge(
+    "process_max_fds",
+    "Most file descriptors that there may be.",
+);
+const VIRTUAL_MEMORY: Metric =
+    Metric::gauge("process_virtual_memory_bytes", "Virtual memory in bytes.");
+const MAX_VIRTUAL_MEMORY: Metric = Metric::gauge(
+    "process_virtual_memory_max_bytes",
+    "Most virtual memory that there may be, in bytes.",
+);
+const RESIDENT_MEMORY: Metric = Metric::gauge(
+    "process_resident_memory_bytes",
+    "Memory that is really there, in bytes: what the process costs.",
+);
+const START_TIME: Metric = Metric::gauge(
+    "process_start_time_seconds",
+    "When the process started, in seconds since 1970.",
+)
+.in_seconds();
+const THREADS: Metric = Metric::gauge("process_threads", "Threads of the operating system.");
+
+/// What is recorded of the process itself, under the names that Prometheus' clients have for it. They
+/// are read when the metrics are.
+pub const METRICS: &[Metric] = &[
+    CPU,
+    OPEN_FDS,
+    MAX_FDS,
+    VIRTUAL_MEMORY,
+    MAX_VIRTUAL_MEMORY,
+    RESIDENT_MEMORY,
+    START_TIME,
+    THREADS,
+];
 
 impl std::fmt::Debug for Telemetry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -88,11 +130,15 @@ impl std::fmt::Debug for Telemetry {
 /// Fails if the log level is none, or if the process has a logger or recorder already.
 pub fn init(settings: &Settings) -> Result<Telemetry, TelemetryError> {
     let (filter, handle) = reload::Layer::new(log_filter(&settings.log_level)?);
-    let lines = fmt::layer().with_writer(io::stderr);
+    // Where nobody reads the log any more, there is nobody to tell so either.
+    let lines = fmt::layer()
+        .with_writer(io::stderr)
+        .log_internal_errors(false);
     let lines: Box<dyn Layer<_> + Send + Sync> = match settings.log_format {
         LogFormat::Text => {
             let terminal = io::IsTerminal::is_terminal(&io::stderr());
-            lines.with_ansi(terminal).boxed()
+            let colors = has_colors(terminal, std::env::var_os("NO_COLOR").as_deref());
+            lines.with_ansi(colors).boxed()
         }
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
@@ -110,6 +156,7 @@ pub fn init(settings: &Settings) -> Result<Telemetry, TelemetryError> {
     Ok(Telemetry {
         filter: handle,
         metrics,
+        process: Collector::default(),
     })
 }
 
@@ -126,6 +173,7 @@ impl Telemetry {
 
     /// All metrics in Prometheus' text format.
     pub fn render_metrics(&self) -> String {
+        self.process.collect();
         self.metrics.render()
     }
 
@@ -144,17 +192,37 @@ pub fn is_log_filter(level: &str) -> bool {
     !level.trim().is_empty() && log_filter(level).is_ok()
 }
 
-/// What the client says of each watch that fails, the program says itself, and once. Levels for it
-/// that are set take the place of this.
-const QUIET: &str = "kube_runtime::watcher=off";
+/// What the client says of each watch that fails, and the broker of each client, the program says
+/// itself, and not each time. Levels for these that are set take the place of this.
+const QUIET: &str = "kube_runtime::watcher=off,mqtt5=error";
 
+/// All crates of this program have names that begin with this.
+const OWN: &str = "muster";
+
+/// Parses levels by module. A level without a module is that of the program; the libraries in it are
+/// one step quieter from `info` on, since their lines are about their own matters.
 fn log_filter(level: &str) -> Result<EnvFilter, TelemetryError> {
+    let directives = level.split(',').map(|part| {
+        let libraries = match part.trim().parse() {
+            Ok(LevelFilter::INFO) => LevelFilter::WARN,
+            Ok(LevelFilter::DEBUG) => LevelFilter::INFO,
+            Ok(LevelFilter::TRACE) => LevelFilter::DEBUG,
+            _ => return part.to_owned(),
+        };
+        format!("{libraries},{OWN}={}", part.trim())
+    });
+    let directives: Vec<String> = directives.collect();
     EnvFilter::builder()
-        .parse(format!("{QUIET},{level}"))
+        .parse(format!("{QUIET},{}", directives.join(",")))
         .map_err(|source| TelemetryError::LogLevel {
             level: level.to_owned(),
             source,
         })
+}
+
+/// Whether lines may have colours: on a terminal, unless the user wants none (<https://no-color.org>).
+fn has_colors(terminal: bool, no_color: Option<&OsStr>) -> bool {
+    terminal && no_color.is_none_or(OsStr::is_empty)
 }
 
 /// A recorder with our histogram bounds. Without bounds the exporter makes summaries, which cannot
@@ -219,11 +287,52 @@ mod tests {
     }
 
     #[test]
+    fn libraries_are_quieter_than_the_program_unless_they_are_named() {
+        use tracing::Level;
+        let told = |level: &str| {
+            let subscriber = tracing_subscriber::registry().with(log_filter(level).unwrap());
+            tracing::subscriber::with_default(subscriber, || {
+                [
+                    tracing::enabled!(target: "muster_actors::agent", Level::INFO),
+                    tracing::enabled!(target: "muster::runtime", Level::DEBUG),
+                    tracing::enabled!(target: "mqtt5::client", Level::WARN),
+                    tracing::enabled!(target: "mqtt5::client", Level::INFO),
+                    tracing::enabled!(target: "mqtt5::client", Level::DEBUG),
+                ]
+            })
+        };
+        for (level, expected) in [
+            ("info", [true, false, true, false, false]),
+            ("debug", [true, true, true, true, false]),
+            ("trace", [true, true, true, true, true]),
+            ("warn", [false, false, true, false, false]),
+            ("error", [false, false, false, false, false]),
+            ("info,mqtt5=debug", [true, false, true, true, true]),
+            ("mqtt5=info, info", [true, false, true, true, false]),
+        ] {
+            assert_eq!(told(level), expected, "{level}");
+        }
+    }
+
+    #[test]
+    fn colors_are_for_terminals_whose_users_want_them() {
+        assert!(has_colors(true, None));
+        assert!(has_colors(true, Some(OsStr::new(""))));
+        assert!(!has_colors(true, Some(OsStr::new("1"))));
+        assert!(!has_colors(false, None));
+    }
+
+    #[test]
     fn log_level_changes_while_the_process_runs() {
         let (layer, filter) = reload::Layer::new(log_filter("info").unwrap());
         let subscriber = tracing_subscriber::registry().with(layer);
         let metrics = recorder().unwrap().handle();
-        let telemetry = Telemetry { filter, metrics };
+        let process = Collector::default();
+        let telemetry = Telemetry {
+            filter,
+            metrics,
+            process,
+        };
         tracing::subscriber::with_default(subscriber, || {
             assert!(!tracing::enabled!(tracing::Level::DEBUG));
             telemetry.set_log_level("debug").unwrap();
@@ -252,11 +361,17 @@ mod tests {
         settings.log_level = "off".to_owned();
         let telemetry = init(&settings).unwrap();
         metrics::counter!("muster_test_installed_total").increment(1);
-        assert!(
-            telemetry
-                .render_metrics()
-                .contains("muster_test_installed_total 1")
-        );
+        let text = telemetry.render_metrics();
+        assert!(text.contains("muster_test_installed_total 1"));
+        if cfg!(target_os = "linux") {
+            for Metric { name, .. } in METRICS {
+                let value = text
+                    .lines()
+                    .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+                let value: f64 = value.expect(name).parse().unwrap();
+                assert!(value >= 0.0, "{name} {value}");
+            }
+        }
         settings.log_format = LogFormat::Json;
         assert!(matches!(init(&settings), Err(TelemetryError::Logger(_))));
     }
@@ -266,7 +381,12 @@ mod tests {
         let (_layer, filter) = reload::Layer::new(log_filter("info").unwrap());
         let metrics = recorder().unwrap().handle();
         let shutdown = CancellationToken::new();
-        let upkeep = tokio::spawn(Telemetry { filter, metrics }.upkeep(shutdown.clone()));
+        let telemetry = Telemetry {
+            filter,
+            metrics,
+            process: Collector::default(),
+        };
+        let upkeep = tokio::spawn(telemetry.upkeep(shutdown.clone()));
         shutdown.cancel();
         upkeep.await.unwrap();
     }

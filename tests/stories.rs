@@ -50,6 +50,7 @@ mod stories {
     pub(crate) mod mosquitto;
     pub(crate) mod parts;
     pub(crate) mod prometheus;
+    pub(crate) mod reasons;
     pub(crate) mod reload;
     pub(crate) mod replica_sets;
     pub(crate) mod rights;
@@ -83,6 +84,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::mosquitto::stories(),
         stories::parts::stories(),
         stories::prometheus::stories(),
+        stories::reasons::stories(),
         stories::reload::stories(),
         stories::replica_sets::stories(),
         stories::rights::stories(),

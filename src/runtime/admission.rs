@@ -184,6 +184,13 @@ mod tests {
         assert_eq!(admit(&bad, None), Err(why.to_owned()));
         assert_eq!(admit(&bad, Some(&good)), Err(why.to_owned()));
         assert_eq!(admit(&bad, Some(&bad)), Ok(()), "it has to be deletable");
+        for nothing in [json!(0), json!("0%"), json!(-1)] {
+            let body = json!({"maxConcurrency": nothing});
+            let none = set(json!({"type": "Progressive", "progressive": body}));
+            let why = "spec.placementRefs[1].rolloutStrategy.progressive.maxConcurrency: must be \
+                       more than 0; leave it out for all clusters at once";
+            assert_eq!(admit(&none, None), Err(why.to_owned()), "{nothing}");
+        }
         let wrong = admit(&set(json!({"type": 5})), None).unwrap_err();
         assert!(
             wrong.starts_with("spec.placementRefs[1].rolloutStrategy: "),

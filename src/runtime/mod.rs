@@ -29,6 +29,8 @@ mod files;
 mod hub;
 mod lease;
 mod overview;
+mod preflight;
+mod probe_thread;
 mod process;
 mod reload;
 mod rules;
@@ -44,11 +46,15 @@ use jiff::Timestamp;
 use kube::Client;
 use kube::config::Kubeconfig;
 use muster_actors::agent::{self, AgentDeps, AgentSettings, ChangeSettings, ClusterAgent};
+use muster_actors::events::{Recorder, Reporter};
 use muster_actors::hub::{HubDeps, HubSettings, register_cluster};
-use muster_actors::supervision::{Backoff, BackoffPolicy, Health, Io, Registry, stop};
+use muster_actors::supervision::{
+    Backoff, BackoffPolicy, Health, Io, Registry, stalled, stop, watch_threads,
+};
 use muster_core::feedback::FeedbackLimits;
 use muster_core::watch_plan::WatchLimits;
-use muster_workclient::{Bus, Driver as WorkDriver, HubConfig, WorkClient};
+use muster_watchdog::Watchdog;
+use muster_workclient::{Bus, Driver as WorkDriver, HubConfig, WorkClient, WorkClientBuilder};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -59,11 +65,16 @@ pub use events::LinkError;
 pub use files::change_of;
 pub use hub::HubError;
 use overview::Lookout;
-pub use process::{block_on, kubeconfig_file, stop_signal, temporary_kubeconfig};
+pub use preflight::preflight;
+pub use process::{
+    EXIT_LIMIT, block_on, exit_after, kubeconfig_file, read_runtime_kubeconfig,
+    runtime_kubeconfig, stop_signal, temporary_kubeconfig,
+};
 pub use reload::{Hangups, METRICS, Reloader, SettingsFile};
 
 use self::controllers::{Controllers, Plan};
 use self::lease::Lease;
+use self::probe_thread::ProbeThread;
 use crate::http::{self, Probes};
 use crate::settings::{Driver, HubApi, Settings};
 use crate::telemetry::Telemetry;
@@ -78,6 +89,14 @@ const LAST_WORDS_LIMIT: Duration = Duration::from_secs(1);
 const HTTPS_IN_POD: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
 /// How long `/debug/actors` waits for one actor.
 const REPORT_LIMIT: Duration = Duration::from_secs(1);
+
+/// A client of the works in the API of a hub elsewhere.
+fn hub_driver(settings: &Settings) -> WorkClientBuilder {
+    WorkClient::builder(WorkDriver::Kube(HubConfig::Kubeconfig {
+        path: settings.hub.kubeconfig.clone(),
+        context: settings.hub.context.clone(),
+    }))
+}
 
 /// Which parts of muster a process runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,6 +195,8 @@ pub struct Runtime {
     /// What is there while, and only while, the lease is waited for.
     waiting: Option<Waiting>,
     http: Vec<(SocketAddr, JoinHandle<std::io::Result<()>>)>,
+    /// Where probes are answered and stalls are looked for; there while telemetry is served.
+    probes: Option<(ProbeThread, Watchdog)>,
     upkeep: Vec<JoinHandle<()>>,
 }
 
@@ -204,6 +225,7 @@ impl Runtime {
             lease: None,
             waiting: None,
             http: Vec::new(),
+            probes: None,
             upkeep: Vec::new(),
         };
         // Probes are served first, and must not say ready before everything else is there.
@@ -293,6 +315,15 @@ impl Runtime {
         };
         Ok(Plan {
             deps: HubDeps {
+                events: Some(Recorder::start(
+                    io,
+                    client.clone(),
+                    Reporter {
+                        component: "muster-hub",
+                        // The embedded API server keeps what it gets.
+                        prunes: settings.hub.api == HubApi::Embedded,
+                    },
+                )),
                 client,
                 agents: source.as_ref().map(|(events, _)| events.agents()),
                 io: io.clone(),
@@ -301,6 +332,7 @@ impl Runtime {
                 settings: HubSettings {
                     coalesce: settings.feedback.coalesce,
                     away_after: settings.mqtt.away_after,
+                    abandon_after: settings.hub.abandon_after,
                     ..HubSettings::default()
                 },
             },
@@ -429,11 +461,7 @@ impl Runtime {
             let client = works.client();
             return Ok((works, client));
         }
-        let driver = WorkDriver::Kube(HubConfig::Kubeconfig {
-            path: settings.hub.kubeconfig.clone(),
-            context: settings.hub.context.clone(),
-        });
-        let works = WorkClient::builder(driver).build().await?;
+        let works = hub_driver(settings).build().await?;
         let agent = &settings.agent;
         let client = throttle::throttled(works.client(), agent.hub_qps, agent.hub_burst.get());
         Ok((works, client))
@@ -458,7 +486,7 @@ impl Runtime {
                 measured.measure();
                 metrics.render_metrics()
             }),
-            readiness: Arc::new(move || health.not_ready()),
+            readiness: Arc::new(move || not_ready(&health)),
             actors: Arc::new(move || {
                 let registry = registry.clone();
                 Box::pin(async move {
@@ -473,9 +501,12 @@ impl Runtime {
                 )
             }),
         };
+        let (thread, watchdog) = ProbeThread::start()
+            .and_then(|thread| Ok((thread, watch_threads()?)))
+            .map_err(StartError::Telemetry)?;
         let listen = settings.telemetry.listen;
-        let served = http::serve(listen, probes.clone(), self.shutdown.clone()).await;
-        let served = served.map_err(StartError::Telemetry)?;
+        let served = http::serve(listen, probes.clone(), self.shutdown.clone());
+        let served = thread.run(served).await.map_err(StartError::Telemetry)?;
         info!(address = %served.0, "serving dashboard, metrics and probes");
         self.http.push(served);
         let usual = (roles == Roles::Agents && lease::in_pod()).then_some(HTTPS_IN_POD);
@@ -485,11 +516,12 @@ impl Runtime {
                 &settings.telemetry.tls_cipher_suites,
             );
             let tls = http::tls::config(least, suites).map_err(StartError::Https)?;
-            let served = http::serve_tls(listen, probes, tls, self.shutdown.clone()).await;
-            let served = served.map_err(StartError::Https)?;
+            let served = http::serve_tls(listen, probes, tls, self.shutdown.clone());
+            let served = thread.run(served).await.map_err(StartError::Https)?;
             info!(address = %served.0, "serving metrics and probes over HTTPS");
             self.http.push(served);
         }
+        self.probes = Some((thread, watchdog));
         self.upkeep
             .push(tokio::spawn(telemetry.upkeep(self.shutdown.clone())));
         Ok(())
@@ -525,7 +557,7 @@ impl Runtime {
 
     /// Reasons why this process is not ready.
     pub fn not_ready(&self) -> Vec<String> {
-        self.health.not_ready()
+        not_ready(&self.health)
     }
 
     /// Stops everything in order. Returns the actors that did not end, which is a defect.
@@ -572,6 +604,13 @@ impl Runtime {
         }
         left
     }
+}
+
+/// Reasons why the process is not ready: dead streams, and threads that are held.
+fn not_ready(health: &Health) -> Vec<String> {
+    let mut reasons = health.not_ready();
+    reasons.extend(stalled());
+    reasons
 }
 
 /// Waits until the lease is taken; `false` if it never will be.

@@ -90,7 +90,10 @@ fn maker(
                 git.window,
             ))
         }
-        SinkKind::Mqtt { topic } => {
+        SinkKind::Mqtt {
+            topic,
+            plain_secrets,
+        } => {
             let mut buses: BTreeMap<String, Arc<dyn Bus>> = BTreeMap::new();
             for cluster in &settings.clusters {
                 if let Some(links) = links {
@@ -98,12 +101,13 @@ fn maker(
                     buses.insert(cluster.name.clone(), bus);
                 }
             }
-            Arc::new(MqttSinks::new(topic.clone(), buses))
+            Arc::new(MqttSinks::new(topic.clone(), buses).plain_secrets(*plain_secrets))
         }
         SinkKind::Log {
             path,
             max_bytes,
             keep,
+            plain_secrets,
         } => {
             let target = match path {
                 None => LogTarget::Stdout,
@@ -113,7 +117,7 @@ fn maker(
                     keep: *keep,
                 },
             };
-            Arc::new(LogSinks::new(target))
+            Arc::new(LogSinks::new(target).plain_secrets(*plain_secrets))
         }
     })
 }

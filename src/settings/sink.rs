@@ -4,10 +4,11 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use config::Value;
 use serde::Deserialize;
 
 use super::check::Entry;
-use super::{Problem, Settings, parse_duration};
+use super::{Problem, Settings, parse_duration, set_at};
 
 /// A sink, which rules name as their destination.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -30,11 +31,15 @@ pub enum SinkKind {
         max_bytes: NonZeroU64,
         /// Older files that are kept.
         keep: u32,
+        /// Secrets are written, too, as they are.
+        plain_secrets: bool,
     },
     /// Publishes a CloudEvent for each event to the broker of the section `mqtt`.
     Mqtt {
         /// The topic; `{cluster}` in it is the cluster's name.
         topic: String,
+        /// Secrets are published, too, as they are.
+        plain_secrets: bool,
     },
     /// Keeps each object as a file on a branch of a Git repository.
     Git(Box<GitSink>),
@@ -75,6 +80,7 @@ pub(super) struct Raw {
     max_bytes: Option<NonZeroU64>,
     keep: Option<u32>,
     topic: Option<String>,
+    plain_secrets: Option<bool>,
     url: Option<String>,
     branch: Option<String>,
     folder: Option<String>,
@@ -135,6 +141,9 @@ impl Raw {
                 return Err(format!("has {key}, which a sink of kind {kind:?} has not"));
             }
         }
+        if kind == "git" && self.plain_secrets.is_some() {
+            return Err("has plain_secrets, which a sink of kind \"git\" has not".to_owned());
+        }
         match kind {
             "mqtt" => self.mqtt(),
             "git" => self.git(),
@@ -150,6 +159,7 @@ impl Raw {
             path: self.path.clone(),
             max_bytes: self.max_bytes.unwrap_or(MAX_BYTES),
             keep: self.keep.unwrap_or(KEEP),
+            plain_secrets: self.plain_secrets.unwrap_or_default(),
         })
     }
 
@@ -160,6 +170,7 @@ impl Raw {
         }
         Ok(SinkKind::Mqtt {
             topic: topic.replace("{sink}", self.name.as_deref().unwrap_or_default()),
+            plain_secrets: self.plain_secrets.unwrap_or_default(),
         })
     }
 
@@ -205,16 +216,23 @@ impl TryFrom<Raw> for Sink {
 
 impl Settings {
     /// A sink that has no place for what it keeps.
-    pub(super) fn sink_problems(&self) -> Vec<Problem> {
-        let homeless = |sink: &&Sink| match &sink.kind {
+    pub(super) fn sink_problems(&self, places: &Value) -> Vec<Problem> {
+        let homeless = |sink: &Sink| match &sink.kind {
             SinkKind::Git(git) => git.work_dir.is_none() && self.rules.data_dir.is_none(),
             SinkKind::Log { .. } | SinkKind::Mqtt { .. } => false,
         };
-        let problem = |sink: &Sink| Problem::Together {
-            key: "sinks",
-            found: format!("{:?}", sink.name),
-            rule: "needs work_dir, or rules.data_dir for all".to_owned(),
+        let sinks = self.sinks.iter().enumerate();
+        let problem = |(index, sink): (usize, &Sink)| {
+            let entry = format!("sinks[{index}]");
+            Problem::Entry {
+                place: set_at(places, &entry).unwrap_or_default(),
+                entry: format!("{entry} ({})", sink.name),
+                message: "needs work_dir, or rules.data_dir for all sinks".to_owned(),
+            }
         };
-        self.sinks.iter().filter(homeless).map(problem).collect()
+        sinks
+            .filter(|(_, sink)| homeless(sink))
+            .map(problem)
+            .collect()
     }
 }

@@ -85,6 +85,16 @@ impl ApiError {
         causes.map(|cause| (cause.reason.as_str(), cause.message.as_str()))
     }
 
+    /// Fields that are in the way, each with what the server says of it.
+    pub(super) fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
+        let details = match self {
+            Self::Refused(status) if status.code == 422 => status.details.as_ref(),
+            _ => None,
+        };
+        let causes = details.into_iter().flat_map(|details| &details.causes);
+        causes.map(|cause| (cause.field.as_str(), cause.message.as_str()))
+    }
+
     /// An object of this name exists.
     pub(super) fn is_already_exists(&self) -> bool {
         matches!(self, Self::Refused(status) if status.code == 409 && exists(status))

@@ -1,9 +1,11 @@
 //! The agent's side of the hub: the works in its namespace, read and written.
 
+use jiff::Timestamp;
 use kube::api::{GetParams, Patch, PatchParams};
 use kube::core::Request;
 use muster_api::constants::{DEFAULT_FIELD_MANAGER, MANIFEST_WORK_FINALIZER};
 use muster_api::work::{ManifestWorkStatus, RawManifestWork};
+use muster_core::feedback::RefusedValues;
 use serde_json::{Value, json};
 
 use super::calls::{ApiError, Calls, if_found};
@@ -92,10 +94,28 @@ impl Hub {
         work: &Work,
         compose: impl Fn(&ManifestWorkStatus) -> ManifestWorkStatus,
     ) -> Result<Option<Work>, ApiError> {
+        let mut refused = RefusedValues::default();
+        self.patch_feedback(work, &mut refused, compose).await
+    }
+
+    /// As [`Hub::patch_status`], without the values that the API server has `refused`. If it refuses
+    /// others, these are left out, too, and the status is sent once more.
+    pub(super) async fn patch_feedback(
+        &self,
+        work: &Work,
+        refused: &mut RefusedValues,
+        compose: impl Fn(&ManifestWorkStatus) -> ManifestWorkStatus,
+    ) -> Result<Option<Work>, ApiError> {
         let mut work = work.clone();
         for attempt in 1.. {
             let present = work.status();
-            let Some(patch) = status_patch(&work, &present, &compose(&present)) else {
+            let mut wanted = compose(&present);
+            refused.take_out(
+                &mut wanted.resource_status.manifests,
+                &present.resource_status.manifests,
+                Timestamp::now(),
+            );
+            let Some(patch) = status_patch(&work, &present, &wanted) else {
                 return Ok(Some(work));
             };
             let params = patched();
@@ -117,7 +137,10 @@ impl Hub {
                 }
                 Err(error) => {
                     metrics::status_patched(PatchResult::Failed);
-                    return Err(error);
+                    let sent = &wanted.resource_status.manifests;
+                    if attempt >= TRIES || !refused.learn(sent, error.fields()) {
+                        return Err(error);
+                    }
                 }
             }
         }

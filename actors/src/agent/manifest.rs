@@ -19,6 +19,7 @@ use muster_core::feedback::{Feedback, FeedbackPlan};
 use muster_core::manifest::{Gvk, ManifestError, ParsedManifest};
 use muster_core::manifest_config::{EffectiveConfig, find_config};
 use muster_core::ownership::{ObjectId, Owner, OwnerChange, owned_by_the_work};
+use muster_watchdog::working_on;
 use serde_json::Value;
 
 use super::access::Questions;
@@ -105,6 +106,7 @@ impl<'a> Pass<'a> {
         meta.kind = gvk.kind.to_owned();
         meta.namespace = parsed.namespace().to_owned();
         meta.name = parsed.name().to_owned();
+        working_on(format!("{} {}/{}", meta.kind, meta.namespace, meta.name));
         if let Err(error) = parsed.check_name() {
             // Such a manifest can never have been applied.
             let error = Err(error.to_string());

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use muster_watchdog::working_on;
 
 use super::evaluation::derive_conditions;
 use super::hub::Hub;
@@ -34,6 +35,7 @@ pub(super) async fn observe(
             .and_then(|ordinal| manifests.get(ordinal))
             .filter(|known| key_of(&known.resource_meta) == **key);
         let Some(known) = known else { continue };
+        working_on(Arc::clone(key));
         let subject = Arc::clone(&watched.observer);
         let plans = subject.plans.clone();
         let read = match &sighting.object {
@@ -68,7 +70,8 @@ pub(super) async fn observe(
     let now = Timestamp::now();
     let compose = |before: &_| status::observe(before, &observed, generation, now);
     let hub: &Hub = &env.hub;
-    let written = hub.patch_status(&work, compose).await;
+    let refused = &mut memory.refused;
+    let written = hub.patch_feedback(&work, refused, compose).await;
     let mut outcome = Outcome::new(Some(work), memory, ReconcileResult::Ok);
     match written {
         Ok(work) => {

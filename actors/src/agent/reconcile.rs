@@ -23,11 +23,12 @@ use muster_api::work::{
     AppliedManifestResourceMeta, AppliedManifestWork, ConditionRule, ManifestWorkSpec,
     ManifestWorkStatus,
 };
+use muster_cloudevents::work::MOST_CONTENT_BYTES;
 use muster_core::apply::apply_order;
 use muster_core::apply::server_side::IgnoreFields;
 use muster_core::condition_rules::RulePlan;
 use muster_core::executor::{Executor, ExecutorError};
-use muster_core::feedback::FeedbackPlan;
+use muster_core::feedback::{FeedbackLimits, FeedbackPlan, RefusedValues};
 use muster_core::manifest::ParsedManifest;
 use muster_core::ownership::{Owner, untracked};
 use tokio::sync::{Semaphore, watch};
@@ -156,6 +157,8 @@ pub(super) struct Memory {
     pub(super) plans: HashMap<usize, Plans>,
     /// Compiled fields to ignore by ordinal.
     pub(super) ignore_fields: HashMap<usize, Arc<IgnoreFields>>,
+    /// Values that the hub does not take.
+    pub(super) refused: RefusedValues,
     /// What is watched, by object.
     pub(super) watched: HashMap<Arc<str>, Watched>,
     /// Nothing is, since the work is ready (`watch.stop_when_ready`).
@@ -180,6 +183,7 @@ impl Memory {
             self.generation = work.generation;
             self.plans.clear();
             self.ignore_fields.clear();
+            self.refused = RefusedValues::default();
             self.resting = false;
             self.quiet_since = None;
         }
@@ -313,6 +317,22 @@ fn report(mut outcome: Outcome, written: Result<Option<Work>, ApiError>) -> Outc
     }
 }
 
+/// The settings that a work is looked at with: where its source wants the whole status of its object,
+/// that is reported as JSON whatever the agent does elsewhere.
+fn settings_for(work: &Work, settings: Arc<AgentSettings>) -> Arc<AgentSettings> {
+    if !work.carries_content {
+        return settings;
+    }
+    let feedback = FeedbackLimits {
+        raw_json: true,
+        max_json_raw_bytes: settings.feedback.max_json_raw_bytes.max(MOST_CONTENT_BYTES),
+    };
+    Arc::new(AgentSettings {
+        feedback,
+        ..(*settings).clone()
+    })
+}
+
 /// Applies the work and reports.
 async fn look(
     env: &Env,
@@ -341,7 +361,7 @@ async fn look(
         work: &work,
         spec,
         before: &before,
-        settings: env.settings(),
+        settings: settings_for(&work, env.settings()),
         memory,
         wishes: Wishes::default(),
         complete: read::is_true(&before.conditions, WORK_COMPLETE)
@@ -375,7 +395,8 @@ async fn look(
     let now = Timestamp::now();
     let generation = work.generation;
     let compose = |before: &_| status::compose(before, &reports, generation, now);
-    let written = env.hub.patch_status(&work, compose).await;
+    let refused = &mut memory.refused;
+    let written = env.hub.patch_feedback(&work, refused, compose).await;
 
     let failed = reports
         .iter()

@@ -180,10 +180,11 @@ fn of_manifests(
 /// Differs from upstream, which shows the last values for ever.
 fn record_feedback(manifest: &mut ManifestCondition, report: &ManifestReport, now: Timestamp) {
     let feedback = match (&report.feedback, &report.seen) {
-        (Some(feedback), _) => Feedback {
-            note: report.polled.clone(),
-            ..feedback.clone()
-        },
+        (Some(feedback), _) => {
+            let mut feedback = feedback.clone();
+            feedback.notes.extend(report.polled.clone());
+            feedback
+        }
         (None, Seen::NotFound)
             if !manifest.status_feedback.values.is_empty()
                 && !read::is_true(&manifest.conditions, MANIFEST_COMPLETE) =>

@@ -1,12 +1,13 @@
 //! The sinks of a cluster, each with what it has and the actor that tells it more.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Addr;
 use futures::future::join_all;
+use muster_core::watch_plan::Resource;
 use muster_core::watch_rules::RuleName;
 use tokio::sync::Notify;
 use tracing::warn;
@@ -77,8 +78,11 @@ impl Destinations {
                 (Arc::from(name.as_str()), path)
             })
             .collect();
+        let folder = self.deps.settings.data_dir.clone();
         let open = move || {
-            let open = |(name, path): (Arc<str>, Option<PathBuf>)| (name, open_memory(path));
+            let open = |(name, path): (Arc<str>, Option<PathBuf>)| {
+                (name, open_memory(folder.as_deref(), path))
+            };
             missing.into_iter().map(open).collect()
         };
         let opened = self
@@ -170,10 +174,16 @@ impl Destinations {
         self.deps.makers.keys().cloned().collect()
     }
 
-    /// All areas that rules want have been joined.
-    pub(super) fn forget_others(&self) {
+    /// All areas that rules want have been joined; see [`Outlet::forget_others`].
+    pub(super) fn forget_others<'a>(
+        &self,
+        is_served: impl Fn(&Resource) -> bool,
+        rules: impl IntoIterator<Item = &'a RuleName>,
+    ) {
+        let rules: BTreeSet<String> = rules.into_iter().map(ToString::to_string).collect();
         for destination in self.by_name.values() {
-            destination.outlet.forget_others();
+            let outlet = &destination.outlet;
+            outlet.forget_others(&is_served, |rule| rules.contains(rule));
         }
     }
 
@@ -195,10 +205,12 @@ impl Destinations {
     }
 }
 
-fn open_memory(path: Option<PathBuf>) -> Result<Kept, String> {
-    let Some(path) = path else {
+fn open_memory(folder: Option<&Path>, path: Option<PathBuf>) -> Result<Kept, String> {
+    let (Some(folder), Some(path)) = (folder, path) else {
         return Ok(None);
     };
+    muster_privatefiles::create_dir_all(folder)
+        .map_err(|error| format!("{}: {error}", folder.display()))?;
     let memory = Memory::open(&path)?;
     let had = memory
         .load()

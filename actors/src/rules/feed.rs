@@ -62,6 +62,10 @@ impl Feed {
         }
     }
 
+    pub(super) const fn kind(&self) -> &Arc<str> {
+        &self.kind
+    }
+
     pub(super) fn set_routes(&self, routes: Vec<Route>) {
         *self.routes.lock().unwrap_or_else(PoisonError::into_inner) = routes.into();
     }

@@ -2,21 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use kube::Client;
+use muster_core::watch_plan::Resource;
 use muster_core::watch_rules::{Audience, Routes, RulePlan, StreamKey};
 use tokio::sync::Notify;
 
 use super::destinations::Destinations;
 use super::feed::{Feed, Feeds, Route};
 use super::outlet::Outlet;
-use crate::supervision::Health;
-use crate::watch::{Area, AreaSubscription, Coverage, Unwatched, Watches, stream_name};
-
-/// How long a watch fails before rules say so. One that works again may be silent for half of it
-/// before that is known.
-const KEEPS_FAILING: Duration = Duration::from_secs(10);
+use crate::watch::{Area, AreaSubscription, Coverage, Unwatched, Watches};
 
 /// What a plan has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,24 +37,14 @@ struct Listening {
 pub(super) struct Listeners {
     watches: Arc<Watches>,
     feeds: Arc<Feeds>,
-    cluster: String,
-    health: Health,
     /// Told when the coverage of an area has changed.
     changed: Arc<Notify>,
     by_stream: BTreeMap<StreamKey, Listening>,
 }
 
 impl Listeners {
-    pub(super) fn new(
-        client: Client,
-        watches: Arc<Watches>,
-        cluster: String,
-        health: Health,
-        changed: Arc<Notify>,
-    ) -> Self {
+    pub(super) fn new(client: Client, watches: Arc<Watches>, changed: Arc<Notify>) -> Self {
         Self {
-            cluster,
-            health,
             watches,
             feeds: Arc::new(Feeds::new(client)),
             changed,
@@ -71,12 +56,14 @@ impl Listeners {
         &self.feeds
     }
 
-    /// Brings what is listened to in line with the plan.
+    /// Brings what is listened to in line with the plan. Of types that are not served any more sinks
+    /// are told that everything is gone.
     pub(super) fn follow(
         &mut self,
         plan: &RulePlan,
         wanted: BTreeMap<StreamKey, Routes>,
         destinations: &Destinations,
+        is_served: impl Fn(&Resource) -> bool,
     ) -> Change {
         let mut change = Change::None;
         let outlet = |sink: &Arc<str>| destinations.outlet(sink);
@@ -88,9 +75,15 @@ impl Listeners {
         }
         for (key, listening) in &self.by_stream {
             let stays = |sink: &Arc<str>| wanted.get(key).is_some_and(|it| it.contains_key(sink));
-            let sinks = listening.routes.keys().filter(|sink| !stays(sink));
-            for outlet in sinks.filter_map(outlet) {
-                outlet.leave(&Area::from(key));
+            let area = Area::from(key);
+            let left = listening.routes.iter().filter(|(sink, _)| !stays(sink));
+            for (sink, audience) in left {
+                let Some(outlet) = outlet(sink) else { continue };
+                if is_served(&key.resource) {
+                    outlet.leave(&area);
+                } else {
+                    outlet.end(&area, listening.feed.kind(), audience.all());
+                }
             }
         }
         self.by_stream.retain(|key, _| {
@@ -152,9 +145,13 @@ impl Listeners {
         self.by_stream.len()
     }
 
-    /// How many types there are among them.
+    /// How many types there are among them of which a watch is open.
     pub(super) fn types(&self) -> usize {
-        let types: BTreeSet<_> = self.by_stream.keys().map(|key| &key.resource).collect();
+        let watched = |(_, listening): &(&StreamKey, &Listening)| {
+            listening.subscription.coverage() == Coverage::Watched
+        };
+        let watched = self.by_stream.iter().filter(watched);
+        let types: BTreeSet<_> = watched.map(|(key, _)| &key.resource).collect();
         types.len()
     }
 
@@ -166,8 +163,14 @@ impl Listeners {
 
     /// Whether an area has not been listed yet.
     pub(super) fn is_opening(&self) -> bool {
+        let is_opening = |coverage| {
+            matches!(
+                coverage,
+                Coverage::Opening | Coverage::Polled(Unwatched::Failing(_))
+            )
+        };
         let mut all = self.by_stream.values();
-        all.any(|listening| listening.subscription.coverage() == Coverage::Opening)
+        all.any(|listening| is_opening(listening.subscription.coverage()))
     }
 
     /// Streams that the cluster does not allow to be watched.
@@ -180,19 +183,6 @@ impl Listeners {
         all.filter(|(_, listening)| refused(listening))
             .map(|(key, _)| key.clone())
             .collect()
-    }
-
-    /// Why streams of the plan keep failing to be listed or watched.
-    pub(super) fn failures(&self, plan: &RulePlan) -> BTreeMap<StreamKey, String> {
-        let failure = |key: &StreamKey| {
-            let name = stream_name(&self.cluster, &Area::from(key));
-            self.health.failing_for(&name, KEEPS_FAILING)
-        };
-        let of = |key: &StreamKey| {
-            let why = failure(key).or_else(|| failure(&key.of_cluster()))?;
-            Some((key.clone(), why))
-        };
-        plan.streams.keys().filter_map(of).collect()
     }
 
     /// How each stream of the plan is watched: by its own area, or by that of the whole cluster.

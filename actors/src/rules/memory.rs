@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use muster_core::rule_events::{ObjectKey, Record, State};
 use muster_core::watch_plan::Resource;
+use redb::backends::FileBackend;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 /// Hash, uid and the rules that want to hear when it is gone.
@@ -60,9 +61,16 @@ impl Memory {
     /// A text with the path. A file that is damaged is not replaced: that would tell everything anew.
     pub(super) fn open(path: &Path) -> Result<Self, String> {
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(|error| told(path, error))?;
+            muster_privatefiles::create_dir_all(folder).map_err(|error| told(path, error))?;
         }
-        let database = Database::create(path).map_err(|error| told(path, error))?;
+        let mut options = std::fs::OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let file =
+            muster_privatefiles::open(path, &mut options).map_err(|error| told(path, error))?;
+        let file = FileBackend::new(file).map_err(|error| told(path, error))?;
+        let database = Database::builder()
+            .create_with_backend(file)
+            .map_err(|error| told(path, error))?;
         Ok(Self(database))
     }
 

@@ -80,7 +80,8 @@ const SIGNAL_DEPTH: Metric = Metric::gauge(
 );
 const GVRS: Metric = Metric::gauge(
     "muster_watch_manager_gvrs_active",
-    "Types that are watched for rules.",
+    "Types of which a watch for rules is open. Those that wait for one, or whose watch fails, do not \
+     count.",
 )
 .labels(&[Label::CLUSTER]);
 const UPDATES: Metric = Metric::counter(
@@ -98,6 +99,10 @@ const UPDATES: Metric = Metric::counter(
             (
                 "partial",
                 "watches have changed, and not all that rules name is watched",
+            ),
+            (
+                "routed",
+                "the watches are as before, and other events go to sinks",
             ),
             ("noop", "nothing had to change"),
             ("error", "the API server did not tell what it serves"),
@@ -214,11 +219,17 @@ pub(super) fn signal_depth(depth: usize) {
 /// Types that are watched for rules, and resources that nothing watches, by reason.
 #[allow(clippy::cast_precision_loss, reason = "there are few")]
 pub(super) fn plan(cluster: &str, types: usize, unresolved: &[(&'static str, usize)]) {
-    gauge!(GVRS.name, "cluster" => cluster.to_owned()).set(types as f64);
+    self::types(cluster, types);
     for (reason, number) in unresolved {
         gauge!(UNRESOLVED.name, "cluster" => cluster.to_owned(), "reason" => *reason)
             .set(*number as f64);
     }
+}
+
+/// Types of which a watch is open.
+#[allow(clippy::cast_precision_loss, reason = "there are few")]
+pub(super) fn types(cluster: &str, types: usize) {
+    gauge!(GVRS.name, "cluster" => cluster.to_owned()).set(types as f64);
 }
 
 pub(super) fn update(result: &'static str, trigger: &'static str) {

@@ -167,13 +167,28 @@ impl Outlet {
         self.lock().remembered = had;
     }
 
-    /// All areas that rules want have been joined: what is remembered of others is not wanted any more.
-    pub(super) fn forget_others(&self) {
+    /// All areas that rules want have been joined: what is remembered of others is not wanted any more,
+    /// or is gone with its type, if `is_served` says so.
+    pub(super) fn forget_others(
+        &self,
+        is_served: impl Fn(&Resource) -> bool,
+        is_rule: impl Fn(&str) -> bool,
+    ) {
         let mut state = self.lock();
-        for (key, had) in std::mem::take(&mut state.remembered) {
+        let state = &mut *state;
+        let remembered = std::mem::take(&mut state.remembered);
+        let remembered: BTreeMap<_, _> = remembered.into_iter().collect();
+        for (key, had) in remembered {
             let others = state.in_other_versions(&key.resource);
             let gets_it = others.iter().find(|area| area.has(&key.namespace));
-            state.left(key, had.on_delete, gets_it);
+            if gets_it.is_none() && !is_served(&key.resource) {
+                let rules = had.on_delete.iter().filter(|rule| is_rule(rule));
+                // Of what kind it was is not remembered.
+                let event = end_of(key, &Arc::default(), 0, rules.cloned().collect());
+                self.push(state, event);
+            } else {
+                state.left(key, had.on_delete, gets_it);
+            }
         }
         let resources: BTreeSet<_> = state.moved.keys().map(|key| key.resource.clone()).collect();
         let areas = state.mirrors.keys();
@@ -206,6 +221,16 @@ impl Outlet {
     /// No rule wants anything by this area any more: what the sink has of it is another area's, or it
     /// keeps that and hears no more.
     pub(super) fn leave(&self, area: &Area) {
+        self.leave_for(area, None);
+    }
+
+    /// The type of the area is not served any more: what the sink has of it and gets by no other area
+    /// is gone. `wanted` is what rules wanted of the area.
+    pub(super) fn end(&self, area: &Area, kind: &Arc<str>, wanted: &Interest) {
+        self.leave_for(area, Some((kind, wanted)));
+    }
+
+    fn leave_for(&self, area: &Area, ended: Option<(&Arc<str>, &Interest)>) {
         let mut guard = self.lock();
         let state = &mut *guard;
         if let Some(mut mirror) = state.mirrors.remove(area) {
@@ -224,10 +249,18 @@ impl Outlet {
             };
             let unseen = state.moved.extract_if(|key, _| is_left(key));
             for former in unseen.map(|(_, former)| former).collect::<Vec<_>>() {
-                state.note(former.key, None);
+                match ended {
+                    Some((kind, wanted)) => {
+                        let event = gone(former.key, kind, 0, &former.on_delete, wanted);
+                        self.push(state, event);
+                    }
+                    None => state.note(former.key, None),
+                }
             }
             let others = state.in_other_versions(&area.resource);
-            for (namespace, name, had) in mirror.told() {
+            let mut told: Vec<_> = mirror.told().collect();
+            told.sort_by_key(|(namespace, name, _)| (*namespace, *name));
+            for (namespace, name, had) in told {
                 let key = ObjectKey {
                     resource: area.resource.clone(),
                     namespace: Arc::clone(namespace),
@@ -238,8 +271,13 @@ impl Outlet {
                     let mirror = state.mirrors.get(area);
                     area.has(namespace) && mirror.is_some_and(|it| !it.has(namespace, name))
                 };
-                let gets_it = others.iter().find(gets_it);
-                state.left(key, Arc::clone(&had.on_delete), gets_it);
+                match (others.iter().find(gets_it), ended) {
+                    (None, Some((kind, wanted))) => {
+                        let event = gone(key, kind, 0, &had.on_delete, wanted);
+                        self.push(state, event);
+                    }
+                    (gets_it, _) => state.left(key, Arc::clone(&had.on_delete), gets_it),
+                }
             }
             self.work.notify_one();
         }
@@ -614,6 +652,11 @@ fn gone(
         let still = rules.iter().filter(|rule| now.contains(rule));
         still.cloned().collect()
     };
+    end_of(key, kind, version, rules)
+}
+
+/// The end of an object, for these rules.
+fn end_of(key: ObjectKey, kind: &Arc<str>, version: u64, rules: RuleNames) -> Event {
     Event {
         sequence: 0,
         key,

@@ -29,6 +29,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client};
+use muster_core::watch_plan::Resource;
 use muster_core::watch_rules::{
     Catalog, Exclusions, REMOVAL_GRACE, RulePlan, RuleSnapshot, Scan, StreamKey, UnresolvedReason,
     plan_rules,
@@ -43,7 +44,8 @@ use super::listeners::{Change, Listeners};
 use super::signal::RuleReceiver;
 use super::statuses::{self, Known, Statuses};
 use super::{RuleSettings, SinkMaker, discovery, metrics};
-use crate::supervision::{Health, Io, Registry, Snapshot, Stop};
+use crate::events::Recorder;
+use crate::supervision::{Backoff, BackoffPolicy, Health, Io, Registry, Snapshot, Stop};
 use crate::watch::{RestartAreas, WatchSupervisor, Watches};
 use crate::watching::watch;
 
@@ -51,6 +53,14 @@ use crate::watching::watch;
 const CRD_SETTLES: Duration = Duration::from_secs(1);
 /// How often statuses of rules are looked over.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// Pace of questions about what is served, after one that had no answer or not a whole one. One a
+/// heartbeat goes on besides.
+const ASK_AGAIN: BackoffPolicy = BackoffPolicy {
+    first: Duration::from_secs(1),
+    max: Duration::from_secs(30),
+    reset_after: Duration::from_secs(120),
+};
+
 /// The rules mean something else than before.
 #[derive(Debug, Clone, Copy, Message)]
 #[rtype(result = "()")]
@@ -81,13 +91,13 @@ pub struct RuleSupervisorState {
     pub revision: u64,
     /// Areas that are listened to.
     pub areas: Vec<String>,
-    /// Types among them.
+    /// Types among them of which a watch is open.
     pub types: usize,
     /// Rules of which something is not watched, with the first reason.
     pub unresolved: BTreeMap<String, String>,
     /// Why it is not known what the API server serves.
     pub discovery: Option<String>,
-    /// Plans that changed something.
+    /// Plans that changed what is watched.
     pub updates: u64,
 }
 
@@ -100,6 +110,8 @@ pub(super) struct SupervisorDeps {
     pub(super) health: Health,
     pub(super) watches: Arc<Watches>,
     pub(super) supervisor: Addr<WatchSupervisor>,
+    /// Tells what becomes of rules.
+    pub(super) events: Recorder,
     pub(super) rules: RuleReceiver,
     pub(super) settings: RuleSettings,
     pub(super) sinks: BTreeMap<String, Arc<dyn SinkMaker>>,
@@ -136,6 +148,8 @@ pub(super) struct RuleSupervisor {
     asking: Option<Trigger>,
     asked_again: Option<Trigger>,
     discovery: Result<(), String>,
+    /// When it is asked again because it has failed.
+    ask_again: (Backoff, Option<SpawnHandle>),
     crd_timer: Option<SpawnHandle>,
     /// A coverage of an area has changed, or a sink.
     changed: Arc<Notify>,
@@ -160,8 +174,6 @@ impl RuleSupervisor {
         let listeners = Listeners::new(
             deps.client.clone(),
             Arc::clone(&deps.watches),
-            deps.cluster.clone(),
-            deps.health.clone(),
             Arc::clone(&changed),
         );
         let destinations = Destinations::new(DestinationDeps {
@@ -197,6 +209,7 @@ impl RuleSupervisor {
             asking: None,
             asked_again: None,
             discovery: Ok(()),
+            ask_again: (Backoff::new(ASK_AGAIN), None),
             crd_timer: None,
             changed,
             opening: None,
@@ -276,40 +289,51 @@ impl RuleSupervisor {
                 let now = began.checked_add(at.elapsed()).unwrap_or(Timestamp::MAX);
                 self.catalog.observe(now, scan);
                 if self.discovery.is_err() {
-                    info!(
-                        cluster = self.deps.cluster,
-                        "the API server tells what it serves again"
-                    );
+                    info!(cluster = self.deps.cluster, "discovery works again");
                 }
                 self.discovery = Ok(());
             }
             Err(error) => {
                 if self.discovery != Err(error.clone()) {
                     let cluster = &self.deps.cluster;
-                    warn!(
-                        cluster,
-                        error, "the API server does not tell what it serves, watches stay"
-                    );
+                    warn!(cluster, error, "discovery failed, keeping current watches");
                 }
                 self.discovery = Err(error);
                 metrics::update("error", trigger.name());
             }
         }
+        self.ask_again(ctx);
         self.replan(trigger, ctx);
+    }
+
+    /// Asks once more before long, if not all has been answered.
+    fn ask_again(&mut self, ctx: &mut Context<Self>) {
+        let (backoff, timer) = &mut self.ask_again;
+        if let Some(timer) = timer.take() {
+            ctx.cancel_future(timer);
+        }
+        if self.discovery.is_ok() && self.catalog.degraded().next().is_none() {
+            *backoff = Backoff::new(ASK_AGAIN);
+            return;
+        }
+        *timer = Some(ctx.run_later(backoff.failed(), |actor, ctx| {
+            actor.ask_again.1 = None;
+            actor.ask(Trigger::Discovery, ctx);
+        }));
     }
 
     fn replan(&mut self, trigger: Trigger, ctx: &mut Context<Self>) {
         if self.waiting.is_none() || self.rules.is_none() {
             self.take_rules();
         }
-        let Some(rules) = &self.rules else {
+        let Some(rules) = self.rules.clone() else {
             return; // they are not known yet
         };
         if !self.catalog.is_loaded() || !self.sinks_started {
             return;
         }
         let started = Instant::now();
-        self.plan = plan_rules(rules, &self.catalog, &self.exclusions);
+        self.plan = plan_rules(&rules, &self.catalog, &self.exclusions);
         // Whatever asked for this plan: a heartbeat's may be the first to find rules changed.
         let rules_changed = self.planned.is_some() && self.revision != rules.revision;
         self.revision = rules.revision;
@@ -317,13 +341,16 @@ impl RuleSupervisor {
         let change = self.route();
         let planned = *self.planned.get_or_insert(started);
         if !self.forgot && self.is_all_known(planned.elapsed()) {
-            self.destinations.forget_others();
+            let is_served = |resource: &Resource| self.catalog.has(resource);
+            self.destinations
+                .forget_others(is_served, rules.rules.keys());
             self.forgot = true;
         }
         self.tell_metrics();
         let result = match (change, self.discovery.is_ok()) {
             (Change::None, true) => "noop",
             (Change::None, false) => return, // counted as an error
+            (Change::Routes, _) => "routed",
             _ if self
                 .plan
                 .rules
@@ -338,17 +365,21 @@ impl RuleSupervisor {
         if change == Change::None {
             return;
         }
-        self.updates += 1;
+        self.updates += u64::from(change == Change::Areas);
         info!(
             cluster = self.deps.cluster,
             revision = self.revision,
             areas = self.listeners.len(),
             trigger = trigger.name(),
-            "watches of rules follow"
+            changed = ?change,
+            "applied watch plan"
         );
+        if change != Change::Areas {
+            return;
+        }
         self.opening = Some(started);
         let wholesale = self.deps.settings.wholesale && rules_changed;
-        if change == Change::Areas && wholesale && self.listeners.len() > 0 {
+        if wholesale && self.listeners.len() > 0 {
             // It has far more room than there are such messages.
             if self.deps.supervisor.try_send(RestartAreas).is_err() {
                 let supervisor = self.deps.supervisor.clone();
@@ -370,8 +401,9 @@ impl RuleSupervisor {
             |sink| self.destinations.is_started(sink),
             |stream| self.refused.contains(stream),
         );
+        let is_served = |resource: &Resource| self.catalog.has(resource);
         self.listeners
-            .follow(&self.plan, routes, &self.destinations)
+            .follow(&self.plan, routes, &self.destinations, is_served)
     }
 
     fn take_rules(&mut self) {
@@ -409,6 +441,7 @@ impl RuleSupervisor {
         if !self.stopping && self.listeners.refused() != self.refused {
             self.route();
         }
+        metrics::types(&self.deps.cluster, self.listeners.types());
         if let Some(started) = self.opening
             && !self.listeners.is_opening()
         {
@@ -423,20 +456,21 @@ impl RuleSupervisor {
             return;
         };
         let coverage = self.listeners.coverage(&self.plan);
-        let failures = self.listeners.failures(&self.plan);
         let known = Known {
             plan: self.planned.map(|_| &self.plan),
             destinations: &self.destinations,
             discovery: self.discovery.as_ref().err().map(String::as_str),
             coverage: &coverage,
-            failures: &failures,
         };
         let writes = self.statuses.due(&published, &known);
         if writes.is_empty() {
             return;
         }
         let client = self.deps.client.clone();
-        let task = self.deps.io.run(statuses::write(client, writes));
+        let task = self
+            .deps
+            .io
+            .run(statuses::write(client, self.deps.events.clone(), writes));
         ctx.spawn(task.into_actor(self).map(|result, actor, _| {
             actor.statuses.not_written(result.unwrap_or_default());
         }));
@@ -506,6 +540,7 @@ impl Supervised for RuleSupervisor {
         self.asking = None;
         self.asked_again = None;
         self.crd_timer = None;
+        self.ask_again = (Backoff::new(ASK_AGAIN), None);
         self.stopping = false;
         self.statuses = Statuses::default();
     }

@@ -6,10 +6,14 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use muster_api::rules::{UnresolvedResource, WatchCounts, WatchRuleStatus};
 use muster_api::{conditions, constants as names};
+use muster_core::conditions::{self as set_conditions, Status};
 use muster_core::watch_rules::{RulePart, StreamKey};
 
 use super::signal::SeenRule;
 use crate::watch::{Area, Coverage, Denial, Unwatched};
+
+/// Bytes of one reason that a status shows.
+const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// What a rule's status is made of, besides the rule.
 pub(super) struct Facts<'a> {
@@ -21,8 +25,6 @@ pub(super) struct Facts<'a> {
     pub(super) discovery: Option<&'a str>,
     /// How each stream is watched that brings events; others stand by.
     pub(super) coverage: &'a BTreeMap<StreamKey, Coverage>,
-    /// Why streams keep failing to be listed or watched.
-    pub(super) failures: &'a BTreeMap<StreamKey, String>,
     /// Why the sink does not take events.
     pub(super) failing: Option<String>,
     pub(super) events: (u64, Option<Timestamp>),
@@ -43,52 +45,124 @@ pub(super) fn status(
         .filter_map(|stream| facts.coverage.get(stream))
         .collect();
     let synced = watched.iter().filter(|it| ***it == Coverage::Watched);
-    let (ready, reason, message) = verdict(destination, seen, part, facts);
+    let missing = missing(part, facts.coverage);
+    let (ready, reason, message) = verdict(destination, seen, part, facts, &missing);
+    let reason = reason.to_owned();
     let before = conditions::find(&seen.status.conditions, names::WATCH_RULE_READY);
-    let text = if ready {
-        conditions::TRUE
-    } else {
-        conditions::FALSE
-    };
+    let ready = if ready { Status::True } else { Status::False };
     let since = before
-        .filter(|before| before.status == text)
+        .filter(|before| before.status == ready.as_str())
         .map(|before| before.last_transition_time.clone());
-    let unresolved = part.unresolved.iter().take(WatchRuleStatus::MAX_UNRESOLVED);
+    let ready = set_conditions::new(
+        names::WATCH_RULE_READY,
+        ready,
+        &reason,
+        message,
+        Some(seen.generation),
+        now,
+    );
     let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
     WatchRuleStatus {
         observed_generation: Some(seen.generation),
         conditions: vec![Condition {
-            type_: names::WATCH_RULE_READY.to_owned(),
-            status: text.to_owned(),
-            reason: reason.to_owned(),
-            message,
-            observed_generation: Some(seen.generation),
-            last_transition_time: since.unwrap_or(Time(now)),
+            last_transition_time: since.unwrap_or(ready.last_transition_time),
+            ..ready
         }],
         types: number(part.types),
         watches: WatchCounts {
             total: number(watched.len()),
             synced: number(synced.count()),
         },
-        unresolved: unresolved
-            .map(|unresolved| UnresolvedResource {
-                resource: unresolved.resource.clone(),
-                reason: unresolved.reason.as_str().to_owned(),
-                message: unresolved.message.clone(),
-            })
+        unresolved: missing
+            .into_iter()
+            .take(WatchRuleStatus::MAX_UNRESOLVED)
             .collect(),
         events: i64::try_from(facts.events.0).unwrap_or(i64::MAX),
         last_event_time: facts.events.1.map(Time),
     }
 }
 
-/// Whether the rule is ready, with the first thing that is in its way.
-fn verdict(
+/// Everything that a rule names and that is not watched, with the reason.
+fn missing(part: &RulePart, coverage: &BTreeMap<StreamKey, Coverage>) -> Vec<UnresolvedResource> {
+    let unresolved = part.unresolved.iter().map(|it| UnresolvedResource {
+        resource: it.resource.clone(),
+        reason: it.reason.as_str().to_owned(),
+        message: it.message.clone(),
+    });
+    let unwatched = part.streams.iter().filter_map(|stream| {
+        let (reason, message) = match coverage.get(stream)? {
+            Coverage::Polled(Unwatched::Refused(denial, why)) => {
+                let reason = match denial {
+                    Denial::Forbidden => names::REASON_FORBIDDEN,
+                    Denial::NotServed => names::REASON_TYPE_UNKNOWN,
+                    Denial::NotWatchable => names::REASON_NOT_WATCHABLE,
+                };
+                (reason, why.to_string())
+            }
+            Coverage::Polled(Unwatched::Full(most)) => {
+                let text =
+                    format!("all {most} watches of the agent (watch.max_watches) serve others");
+                (names::REASON_WAITING_FOR_WATCH, text)
+            }
+            Coverage::Polled(Unwatched::Failing(why)) => {
+                (names::REASON_WATCH_FAILED, why.to_string())
+            }
+            Coverage::Opening | Coverage::Watched => return None,
+        };
+        Some(UnresolvedResource {
+            resource: Area::from(stream).to_string(),
+            reason: reason.to_owned(),
+            message,
+        })
+    });
+    let short = |it: UnresolvedResource| UnresolvedResource {
+        message: shortened(it.message),
+        ..it
+    };
+    unresolved.chain(unwatched).map(short).collect()
+}
+
+/// The beginning of a text that servers and sinks may make as long as they like.
+fn shortened(mut text: String) -> String {
+    if text.len() > MAX_MESSAGE_BYTES {
+        let fits = |end: &usize| text.is_char_boundary(*end);
+        let end = (0..=MAX_MESSAGE_BYTES).rev().find(fits).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+/// Names what is missing, those with one reason together: `a, b: REASON; c: REASON`.
+fn told(missing: &[UnresolvedResource]) -> String {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for it in missing.iter().take(WatchRuleStatus::MAX_UNRESOLVED) {
+        match groups.iter_mut().find(|(why, _)| *why == it.message) {
+            Some((_, names)) => names.push(&it.resource),
+            None => groups.push((&it.message, vec![&it.resource])),
+        }
+    }
+    let groups = groups
+        .iter()
+        .map(|(why, names)| format!("{}: {why}", names.join(", ")));
+    let mut text = groups.collect::<Vec<_>>().join("; ");
+    if let more @ 1.. = missing
+        .len()
+        .saturating_sub(WatchRuleStatus::MAX_UNRESOLVED)
+    {
+        text = format!("{text} (and {more} more)");
+    }
+    text
+}
+
+/// Whether the rule is ready, with what is in its way.
+fn verdict<'a>(
     destination: &str,
     seen: &SeenRule,
     part: &RulePart,
     facts: &Facts<'_>,
-) -> (bool, &'static str, String) {
+    missing: &'a [UnresolvedResource],
+) -> (bool, &'a str, String) {
     if let Some(error) = &seen.error {
         return (false, names::REASON_INVALID_RULE, error.clone());
     }
@@ -103,40 +177,11 @@ fn verdict(
         let text = format!("the API server does not tell what it serves: {error}");
         return (false, names::REASON_DISCOVERY_FAILED, text);
     }
-    if let Some(first) = part.unresolved.first() {
-        let more = match part.unresolved.len() - 1 {
-            0 => String::new(),
-            more => format!(" (and {more} more)"),
-        };
-        let text = format!("{}: {}{more}", first.resource, first.message);
-        return (false, first.reason.as_str(), text);
-    }
-    for stream in &part.streams {
-        match facts.coverage.get(stream) {
-            Some(Coverage::Polled(Unwatched::Refused(denial, why))) => {
-                let reason = match denial {
-                    Denial::Forbidden => names::REASON_FORBIDDEN,
-                    Denial::NotServed => names::REASON_TYPE_UNKNOWN,
-                    Denial::NotWatchable => names::REASON_NOT_WATCHABLE,
-                };
-                return (false, reason, format!("{}: {why}", Area::from(stream)));
-            }
-            Some(Coverage::Polled(Unwatched::Full(most))) => {
-                let text = format!(
-                    "{}: all {most} watches of the agent (watch.max_watches) serve others",
-                    Area::from(stream)
-                );
-                return (false, names::REASON_WAITING_FOR_WATCH, text);
-            }
-            Some(Coverage::Opening | Coverage::Watched) | None => {}
-        }
-        if let Some(error) = facts.failures.get(stream) {
-            let text = format!("{}: {error}", Area::from(stream));
-            return (false, names::REASON_WATCH_FAILED, text);
-        }
+    if let Some(first) = missing.first() {
+        return (false, &first.reason, told(missing));
     }
     if let Some(error) = &facts.failing {
-        let text = format!("sink {destination}: {error}");
+        let text = format!("sink {destination}: {}", shortened(error.clone()));
         return (false, names::REASON_SINK_FAILING, text);
     }
     let opening = part.streams.iter().find(|stream| {
@@ -163,5 +208,21 @@ fn verdict(
             };
             (true, names::REASON_WATCHING, text)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_shortened_at_a_character() {
+        let at_limit = "x".repeat(MAX_MESSAGE_BYTES);
+        assert_eq!(shortened(at_limit.clone()), at_limit);
+        let beyond = format!("{}é", "x".repeat(MAX_MESSAGE_BYTES - 1));
+        assert_eq!(
+            shortened(beyond),
+            format!("{}…", "x".repeat(MAX_MESSAGE_BYTES - 1))
+        );
     }
 }

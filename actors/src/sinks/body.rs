@@ -14,6 +14,7 @@ use crate::watch::api_version;
 pub(super) struct Body<'a> {
     operation: &'static str,
     api_version: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
     kind: &'a str,
     resource: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]

@@ -19,7 +19,7 @@ use muster_core::rule_events::Event;
 use serde::Serialize;
 
 use super::body::Body;
-use super::{Sink, SinkError};
+use super::{Sink, SinkError, refused_in_plain};
 use crate::rules::SinkMaker;
 
 /// Where lines go.
@@ -55,7 +55,10 @@ struct Writer {
 
 /// Makes sinks that write to one target. Clusters of one process share its file.
 #[derive(Debug)]
-pub struct LogSinks(Arc<Mutex<Writer>>);
+pub struct LogSinks {
+    writer: Arc<Mutex<Writer>>,
+    plain_secrets: bool,
+}
 
 impl LogSinks {
     /// Opens nothing yet.
@@ -65,13 +68,25 @@ impl LogSinks {
             file: None,
             cut: false,
         };
-        Self(Arc::new(Mutex::new(writer)))
+        Self {
+            writer: Arc::new(Mutex::new(writer)),
+            plain_secrets: false,
+        }
+    }
+
+    /// Whether Secrets are written, too, as they are.
+    #[must_use]
+    pub fn plain_secrets(self, plain_secrets: bool) -> Self {
+        Self {
+            plain_secrets,
+            ..self
+        }
     }
 
     fn of(&self, cluster: &str) -> LogSink {
         LogSink {
             cluster: cluster.into(),
-            writer: Arc::clone(&self.0),
+            writer: Arc::clone(&self.writer),
         }
     }
 }
@@ -79,6 +94,10 @@ impl LogSinks {
 impl SinkMaker for LogSinks {
     fn make(&self, cluster: &str, _: bool) -> Box<dyn Sink> {
         Box::new(self.of(cluster))
+    }
+
+    fn refuses(&self) -> Vec<((&str, &str), &str)> {
+        refused_in_plain(self.plain_secrets)
     }
 }
 
@@ -163,7 +182,16 @@ impl Writer {
         let length = line.len() as u64;
         let (mut file, mut size) = match self.file.take() {
             Some(open) => open,
-            None => open(path)?,
+            None => {
+                for n in 1..=keep {
+                    let older = older(path, n);
+                    if !older.exists() {
+                        break;
+                    }
+                    muster_privatefiles::narrow(&older)?;
+                }
+                open(path)?
+            }
         };
         if size > 0 && size + length > max_bytes {
             drop(file);
@@ -184,10 +212,9 @@ impl Writer {
 }
 
 fn open(path: &Path) -> io::Result<(File, u64)> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    muster_privatefiles::create_parents(path)?;
+    let mut options = OpenOptions::new();
+    let file = muster_privatefiles::open(path, options.create(true).append(true))?;
     let size = file.metadata()?.len();
     Ok((file, size))
 }

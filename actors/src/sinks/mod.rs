@@ -23,6 +23,19 @@ pub use mqtt::MqttSinks;
 /// What is recorded of sinks.
 pub const METRICS: &[Metric] = git::METRICS;
 
+/// A Secret, as group and resource.
+const SECRETS: (&str, &str) = ("", "secrets");
+
+/// Why sinks that write objects as they are take no Secrets.
+const PLAIN_SECRETS: &str = "it would write a Secret unencrypted, which the settings of the sink do \
+     not allow (plain_secrets)";
+
+/// What a sink refuses that writes objects as they are.
+fn refused_in_plain(plain_secrets: bool) -> Vec<((&'static str, &'static str), &'static str)> {
+    let refused = (!plain_secrets).then_some((SECRETS, PLAIN_SECRETS));
+    refused.into_iter().collect()
+}
+
 /// Takes events.
 pub trait Sink: Send + 'static {
     /// Takes these events, in this order.

@@ -22,7 +22,7 @@ use muster_core::rule_events::{Event, Operation};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::body::Body;
-use super::{Sink, SinkError};
+use super::{Sink, SinkError, refused_in_plain};
 use crate::rules::SinkMaker;
 
 /// Messages under way at a time: a round trip to the broker is shared by so many.
@@ -44,6 +44,7 @@ pub struct MqttSinks {
     topic: String,
     /// By cluster: at a broker no two clients have one name.
     buses: BTreeMap<String, Arc<dyn Bus>>,
+    plain_secrets: bool,
 }
 
 impl MqttSinks {
@@ -51,7 +52,20 @@ impl MqttSinks {
     /// cluster.
     pub fn new(topic: impl Into<String>, buses: BTreeMap<String, Arc<dyn Bus>>) -> Self {
         let topic = topic.into();
-        Self { topic, buses }
+        Self {
+            topic,
+            buses,
+            plain_secrets: false,
+        }
+    }
+
+    /// Whether Secrets are published, too, as they are.
+    #[must_use]
+    pub fn plain_secrets(self, plain_secrets: bool) -> Self {
+        Self {
+            plain_secrets,
+            ..self
+        }
     }
 }
 
@@ -67,6 +81,10 @@ impl SinkMaker for MqttSinks {
     fn make(&self, cluster: &str, _: bool) -> Box<dyn Sink> {
         let bus = self.buses.get(cluster).cloned();
         Box::new(MqttSink::new(cluster, &self.topic, bus))
+    }
+
+    fn refuses(&self) -> Vec<((&str, &str), &str)> {
+        refused_in_plain(self.plain_secrets)
     }
 }
 

@@ -12,6 +12,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::metrics;
+use super::stalls::stalled;
 
 #[derive(Debug, Clone)]
 enum State {
@@ -116,9 +117,10 @@ impl Health {
         all.collect()
     }
 
-    /// Tells the metrics how many streams are not ready; for who is about to read them.
+    /// Records how many streams are not ready and how many threads stalled, before metrics are read.
     pub fn measure(&self) {
         metrics::not_ready(self.not_ready().len());
+        metrics::threads_stalled(stalled().len());
     }
 
     /// Why a stream fails, if it has for at least this long.

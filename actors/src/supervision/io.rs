@@ -9,6 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use muster_watchdog::Task;
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -42,13 +43,16 @@ impl Io {
         Self(Handle::current())
     }
 
-    /// Runs `work` on the workers; the returned future yields its result.
+    /// Runs `work` on the workers; the returned future yields its result. The watchdog knows it by
+    /// the name of the actor that called.
     pub fn run<F>(&self, work: F) -> Running<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        Running(AbortOnDropHandle::new(self.0.spawn(work)))
+        let task = muster_watchdog::current()
+            .map_or_else(|| Task::new("Task", "unnamed"), |caller| caller.sibling());
+        Running(AbortOnDropHandle::new(self.0.spawn(task.watch(work))))
     }
 
     /// Calls what spawns tasks of its own, so that they run on the workers.

@@ -38,9 +38,28 @@ const NOT_READY: Metric = Metric::gauge(
     "muster_streams_not_ready",
     "Streams that are dead or have not begun, as `/readyz` lists them; 0 is ready.",
 );
+const STALLS: Metric = Metric::counter(
+    "muster_thread_stalls_total",
+    "Threads that were held for more than 5 seconds without a break. Each is a defect; the log \
+     names the actor and the object.",
+)
+.labels(&[ROLE]);
+const STALLED: Metric = Metric::gauge(
+    "muster_threads_stalled",
+    "Threads that are held for more than 5 seconds now, as `/readyz` lists them.",
+);
 
 /// What is recorded of actors and streams.
-pub const METRICS: &[Metric] = &[ACTORS, PANICS, RESTARTS, REFUSED, STREAM_ERRORS, NOT_READY];
+pub const METRICS: &[Metric] = &[
+    ACTORS,
+    PANICS,
+    RESTARTS,
+    REFUSED,
+    STREAM_ERRORS,
+    NOT_READY,
+    STALLS,
+    STALLED,
+];
 
 pub(super) fn actor_began(role: &'static str) {
     gauge!(ACTORS.name, "role" => role).increment(1.0);
@@ -65,6 +84,15 @@ pub(super) fn mail_refused(message: &'static str, reason: &'static str) {
 /// A list or watch has failed.
 pub(crate) fn stream_failed() {
     counter!(STREAM_ERRORS.name).increment(1);
+}
+
+pub(super) fn stalled(role: &'static str) {
+    counter!(STALLS.name, "role" => role).increment(1);
+}
+
+#[allow(clippy::cast_precision_loss, reason = "there are few")]
+pub(super) fn threads_stalled(threads: usize) {
+    gauge!(STALLED.name).set(threads as f64);
 }
 
 #[allow(clippy::cast_precision_loss, reason = "there are few")]

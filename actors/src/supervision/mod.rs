@@ -12,6 +12,7 @@
 //! | [`Stop`], [`stop()`] | ordered shutdown: ask, flush, wait until the actor has really ended |
 //! | [`Io`] | futures on the worker threads, cancelled with the actor that waits for them |
 //! | [`Health`] | liveness of long streams, for readiness |
+//! | [`watch_threads`] | who holds a thread for too long |
 //! | [`Backoff`] | one retry policy for restarts and streams |
 
 mod backoff;
@@ -19,6 +20,7 @@ mod health;
 mod io;
 pub(crate) mod metrics;
 mod registry;
+mod stalls;
 mod supervise;
 mod tell;
 #[cfg(test)]
@@ -29,5 +31,6 @@ pub use health::{Health, StreamHealth, StreamReport, StreamState};
 pub use io::{Io, IoError, Running};
 pub use metrics::METRICS;
 pub use registry::{ActorReport, Registry, Snapshot};
+pub use stalls::{STALL_LIMIT, stalled, watch_threads};
 pub(crate) use supervise::panic_text;
 pub use tell::{Outbox, Refused, Stop, stop, tell};

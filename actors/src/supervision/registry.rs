@@ -9,6 +9,7 @@ use std::time::Duration;
 use actix::{Actor, Addr, Context, Handler, Message, MessageResult, Supervised, WeakRecipient};
 use futures::StreamExt;
 use jiff::Timestamp;
+use muster_watchdog::Task;
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -49,7 +50,9 @@ pub struct ActorReport {
 pub(super) struct Entry {
     id: u64,
     role: &'static str,
-    name: String,
+    name: Arc<str>,
+    /// How the watchdog knows it.
+    task: Task,
     started_at: Timestamp,
     restarts: AtomicU64,
     last_panic: Mutex<Option<String>>,
@@ -63,6 +66,10 @@ impl fmt::Display for Entry {
 }
 
 impl Entry {
+    pub(super) const fn task(&self) -> &Task {
+        &self.task
+    }
+
     pub(super) fn panicked(&self, text: &str) {
         *self
             .last_panic
@@ -138,10 +145,12 @@ impl Registry {
     {
         let context = Context::new().into_future(actor);
         let addr = context.address();
+        let name: Arc<str> = name.into().into();
         let entry = Arc::new(Entry {
             id: self.0.next_id.fetch_add(1, Ordering::Relaxed),
             role,
-            name: name.into(),
+            task: Task::new(role, Arc::clone(&name)),
+            name,
             started_at: Timestamp::now(),
             restarts: AtomicU64::new(0),
             last_panic: Mutex::default(),
@@ -238,7 +247,7 @@ impl Registry {
                 };
                 ActorReport {
                     role: entry.role,
-                    name: entry.name.clone(),
+                    name: entry.name.as_ref().to_owned(),
                     restarts: entry.restarts.load(Ordering::Relaxed),
                     last_panic: entry
                         .last_panic

@@ -72,6 +72,8 @@ where
         let Some(actor) = this.actor.as_mut() else {
             return Poll::Ready(());
         };
+        // Whatever the actor starts from here is known by its name.
+        let _running = this.entry.task().enter();
         loop {
             if let Some(sleep) = this.waiting.as_mut() {
                 ready!(sleep.as_mut().poll(cx));

@@ -5,7 +5,8 @@ use muster_metrics::{Label, Metric};
 
 const OPEN: Metric = Metric::gauge(
     "muster_watches_open",
-    "Watch requests open at the API server of a cluster, for feedback and for rules.",
+    "Watch requests open at the API server of a cluster, for feedback and for rules. One that fails \
+     is not open until it works again.",
 )
 .labels(&[Label::CLUSTER]);
 const CAP: Metric = Metric::gauge(

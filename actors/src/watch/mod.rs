@@ -36,5 +36,5 @@ pub use table::{
 pub use watch_supervisor::{
     ChangeLimits, RestartAreas, RestartWatches, WatchSupervisor, WatchSupervisorState,
 };
+pub(crate) use watched_resource::api_of;
 pub use watched_resource::{WatchNews, WatchedResource, WatchedResourceState, api_version};
-pub(crate) use watched_resource::{api_of, stream_name};

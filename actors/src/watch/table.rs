@@ -79,6 +79,8 @@ pub enum Unwatched {
     Full(usize),
     /// The API server does not allow it; its words.
     Refused(Denial, Arc<str>),
+    /// It has failed for a while and is retried; the first error.
+    Failing(Arc<str>),
 }
 
 /// What the API server has against a watch.
@@ -114,6 +116,7 @@ impl fmt::Display for Unwatched {
                  serve other objects"
             ),
             Self::Refused(_, why) => write!(f, "polled instead of watched: {why}"),
+            Self::Failing(why) => write!(f, "polled instead of watched: the watch fails: {why}"),
         }
     }
 }

@@ -10,6 +10,8 @@
 //!   compared with what was seen before.
 //! - A watch that the API server refuses is closed and tried again with a back-off; meanwhile
 //!   narrower ones are tried, and what stays unwatched is polled.
+//! - A watch that fails in any other way is retried by itself. It is not open meanwhile, and after a
+//!   while those who wait for it are told.
 //! - A watch that has missed what a poll has found is replaced: its connection may be dead without
 //!   either end knowing.
 //! - A watch that was there before somebody began to listen to an area that it shows is replaced:
@@ -40,7 +42,7 @@ use tracing::{info, warn};
 
 use super::metrics;
 use super::table::{Cover, Covers, Denial, Unwatched, Watches};
-use super::watched_resource::{News, WatchDeps, WatchNews, WatchedResource};
+use super::watched_resource::{News, WatchDeps, WatchNews, WatchedResource, stream_name};
 use crate::supervision::{Backoff, BackoffPolicy, Health, Io, Registry, Snapshot, Stop, stop};
 
 /// How long subscriptions that come together are collected before they are planned for: a work with
@@ -53,6 +55,13 @@ const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// How long the API server may take to see that a request has been dropped: the connection is closed
 /// by a task of its own. Only then is the slot free.
 const LINGERS: Duration = Duration::from_millis(250);
+
+/// How often it is looked whether watches fail.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a watch fails before that is told to those who wait for it: most failures are over
+/// sooner. One that works again may be silent for half of it before that is known.
+const KEEPS_FAILING: Duration = Duration::from_secs(10);
 
 /// Pace of tries of a watch that is refused. A permission that is given is used within 30 s.
 const REFUSED: BackoffPolicy = BackoffPolicy {
@@ -83,6 +92,8 @@ pub struct WatchSupervisorState {
     pub max_watches: usize,
     /// Watches there are, those that are being closed included.
     pub open: usize,
+    /// Those of them whose request is open and has listed.
+    pub connected: usize,
     /// Watches that wait for room, the next one first.
     pub waiting: Vec<String>,
     /// Watches that the API server refuses, with its words.
@@ -100,6 +111,10 @@ struct Live {
     closing: bool,
     /// It has missed a change, or owes somebody a list, and is to be replaced.
     mistrusted: bool,
+    /// Its last request has failed, and no other is open.
+    broken: bool,
+    /// It has failed for a while: the first error.
+    failing: Option<Arc<str>>,
     addr: Addr<WatchedResource>,
     /// Cancelled when its slot is free.
     closed: CancellationToken,
@@ -227,6 +242,12 @@ impl WatchSupervisor {
         self.plan_anew(ctx);
     }
 
+    /// How many requests are open.
+    fn connected(&self) -> usize {
+        let is_open = |live: &&Live| live.synced && !live.broken;
+        self.live.values().filter(is_open).count()
+    }
+
     /// Watches that are not being closed.
     fn serving(&self) -> impl Iterator<Item = &Live> {
         self.live.values().filter(|live| !live.closing)
@@ -326,6 +347,8 @@ impl WatchSupervisor {
                 synced: false,
                 closing: false,
                 mistrusted: false,
+                broken: false,
+                failing: None,
                 addr,
                 closed,
             },
@@ -378,17 +401,42 @@ impl WatchSupervisor {
             let why = Unwatched::Full(self.limits.max_watches);
             covers.insert(key.clone(), Cover::Unwatched(why));
         }
-        for live in self.serving().filter(|live| live.synced) {
+        for live in self.serving() {
+            if let Some(why) = &live.failing {
+                let why = Unwatched::Failing(Arc::clone(why));
+                covers.insert(live.key.clone(), Cover::Unwatched(why));
+            }
+        }
+        let working = |live: &&Live| live.synced && live.failing.is_none();
+        for live in self.serving().filter(working) {
             covers.insert(live.key.clone(), Cover::Watched);
         }
         self.deps.watches.cover(covers);
         metrics::state(
             &self.deps.cluster,
-            self.live.len(),
+            self.connected(),
             self.limits.max_watches,
             self.plan.waiting.len(),
             self.refused.len(),
         );
+    }
+
+    /// Looks at which watches fail, as their streams tell.
+    fn look(&mut self) {
+        let (deps, mut changed) = (&self.deps, false);
+        for live in self.live.values_mut() {
+            let stream = stream_name(&deps.cluster, &live.key);
+            let error = |at_least| deps.health.failing_for(&stream, at_least);
+            let broken = error(Duration::ZERO).is_some();
+            // The first error stays: texts that differ would have their readers look at each.
+            let failing =
+                error(KEEPS_FAILING).map(|now| live.failing.clone().unwrap_or(now.into()));
+            changed |= live.broken != broken || live.failing != failing;
+            (live.broken, live.failing) = (broken, failing);
+        }
+        if changed && !self.stopping {
+            self.tell();
+        }
     }
 
     fn synced(&mut self, id: u64, ctx: &mut Context<Self>) {
@@ -463,6 +511,7 @@ impl Actor for WatchSupervisor {
             self.await_end(id, ctx);
         }
         self.listen(ctx);
+        ctx.run_interval(LOOK_INTERVAL, |actor, _| actor.look());
         self.plan_anew(ctx);
     }
 }
@@ -550,6 +599,7 @@ impl Handler<Snapshot> for WatchSupervisor {
         Snapshot::of(&WatchSupervisorState {
             max_watches: self.limits.max_watches,
             open: self.live.len(),
+            connected: self.connected(),
             waiting: self.plan.waiting.iter().map(ToString::to_string).collect(),
             refused: refused
                 .map(|(key, refusal)| (key.to_string(), refusal.why.to_string()))

@@ -66,6 +66,15 @@ impl Identity {
             return Ok(identity);
         }
         let [certificate, key, token] = found;
+        for secret in [dir, &key, &token] {
+            // One that is missing is told below.
+            if secret.exists() {
+                muster_privatefiles::narrow(secret).map_err(|e| IdentityError::Read {
+                    path: secret.to_owned(),
+                    why: e.to_string(),
+                })?;
+            }
+        }
         let ca_pem = read(&certificate)?;
         CertificateDer::from_pem_slice(ca_pem.as_bytes()).map_err(|e| IdentityError::Read {
             path: certificate,
@@ -102,13 +111,13 @@ impl Identity {
     }
 
     fn save(&self, dir: &Path) -> Result<(), IdentityError> {
-        std::fs::create_dir_all(dir).map_err(|e| IdentityError::Write {
+        muster_privatefiles::create_dir_all(dir).map_err(|e| IdentityError::Write {
             path: dir.to_owned(),
             why: e.to_string(),
         })?;
-        write(&dir.join(CA_KEY), &self.ca_key.serialize_pem(), true)?;
-        write(&dir.join(TOKEN), &self.token, true)?;
-        write(&dir.join(CA_CERTIFICATE), &self.ca_pem, false)
+        write(&dir.join(CA_KEY), &self.ca_key.serialize_pem())?;
+        write(&dir.join(TOKEN), &self.token)?;
+        write(&dir.join(CA_CERTIFICATE), &self.ca_pem)
     }
 
     /// TLS for connections to the given address, with a fresh server certificate.
@@ -168,16 +177,9 @@ fn read(path: &Path) -> Result<String, IdentityError> {
     })
 }
 
-fn write(path: &Path, text: &str, secret: bool) -> Result<(), IdentityError> {
+fn write(path: &Path, text: &str) -> Result<(), IdentityError> {
     let mut options = std::fs::OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt;
-        options.mode(if secret { 0o600 } else { 0o644 });
-    }
-    options
-        .open(path)
+    muster_privatefiles::open(path, options.write(true).create_new(true))
         .and_then(|mut file| file.write_all(text.as_bytes()))
         .map_err(|e| IdentityError::Write {
             path: path.to_owned(),
@@ -224,14 +226,23 @@ mod tests {
     #[test]
     fn secrets_are_readable_by_their_owner_only() {
         use std::os::unix::fs::PermissionsExt;
-        let dir = tempfile::tempdir().unwrap();
-        Identity::load(Some(dir.path())).unwrap();
-        for name in [CA_KEY, TOKEN] {
-            let mode = std::fs::metadata(dir.path().join(name))
-                .unwrap()
-                .permissions()
-                .mode();
-            assert_eq!(mode & 0o777, 0o600, "{name}");
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("pki");
+        let modes = || {
+            let of = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+            [of(&dir), of(&dir.join(CA_KEY)), of(&dir.join(TOKEN))]
+        };
+        Identity::load(Some(&dir)).unwrap();
+        assert_eq!(modes(), [0o700, 0o600, 0o600]);
+        // As an earlier version, or a copy, may have left them.
+        for (path, mode) in [
+            (&dir, 0o755),
+            (&dir.join(CA_KEY), 0o644),
+            (&dir.join(TOKEN), 0o640),
+        ] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
         }
+        Identity::load(Some(&dir)).unwrap();
+        assert_eq!(modes(), [0o700, 0o600, 0o600]);
     }
 }

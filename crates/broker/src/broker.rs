@@ -18,7 +18,10 @@ use tracing::{error, info, warn};
 use crate::door::{self, Counted, House};
 use crate::gate::Rules;
 use crate::identity::Identities;
-use crate::limits::Limits;
+use crate::limits::{Limits, open_files};
+use crate::peers::Peers;
+use crate::refusals::Refusals;
+use crate::retained::Retained;
 use crate::sessions::Sessions;
 use crate::tls::{TlsError, TlsFiles};
 
@@ -76,7 +79,13 @@ pub enum BrokerError {
 }
 
 impl BrokerSettings {
-    fn check(&self) -> Result<(), BrokerError> {
+    /// Checks all that a start checks but the address, and reads the files.
+    ///
+    /// # Errors
+    ///
+    /// The settings cannot work.
+    pub fn check(&self) -> Result<(), BrokerError> {
+        self.tls.as_ref().map(TlsFiles::acceptor).transpose()?;
         if let Some(limit) = self.limits.zero() {
             return Err(BrokerError::Limit(limit));
         }
@@ -103,8 +112,15 @@ impl Broker {
     /// # Errors
     ///
     /// The settings cannot work, or the address is taken.
-    pub async fn start(settings: BrokerSettings) -> Result<Self, BrokerError> {
+    pub async fn start(mut settings: BrokerSettings) -> Result<Self, BrokerError> {
         settings.check()?;
+        if settings
+            .tls
+            .as_ref()
+            .is_some_and(|tls| tls.client_ca.is_some())
+        {
+            settings.identities.expect_unlisted();
+        }
         let tls = settings.tls.as_ref().map(TlsFiles::acceptor).transpose()?;
         let listen = |source| BrokerError::Listen {
             address: settings.listen,
@@ -121,8 +137,19 @@ impl Broker {
             ..house(&limits, settings.access, settings.identities)
         };
         let (stop, stopped) = broadcast::channel(1);
-        let places = limits.max_connections;
-        let door = tokio::spawn(door::serve(Arc::new(house), listener, places, stopped));
+        let files = open_files();
+        let places = limits.places(files);
+        if places.total < limits.max_connections {
+            let (wanted, most) = (limits.max_connections, places.total);
+            warn!(
+                files,
+                wanted,
+                most,
+                "the MQTT broker takes fewer connections: this process may open too few files"
+            );
+        }
+        let peers = Peers::new(places);
+        let door = tokio::spawn(door::serve(Arc::new(house), listener, peers, stopped));
         info!(%address, "the MQTT broker listens");
         Ok(Self {
             address,
@@ -178,7 +205,13 @@ fn house(limits: &Limits, access: Access, identities: Identities) -> House {
         rules: Arc::new(Rules {
             access,
             identities,
-            sessions: Sessions::new(Arc::clone(&storage), limits.max_sessions),
+            sessions: Sessions::new(
+                Arc::clone(&storage),
+                limits.max_sessions,
+                limits.max_sessions_of_user,
+            ),
+            retained: Retained::new(limits.max_retained_of_user),
+            refusals: Refusals::default(),
         }),
         tls: None,
         config: Arc::new(limits.config()),
@@ -187,6 +220,7 @@ fn house(limits: &Limits, access: Access, identities: Identities) -> House {
         stats: Arc::new(BrokerStats::new()),
         monitor: Arc::new(monitor),
         counted: Counted::default(),
+        shares: [limits.max_sessions_of_user, limits.max_retained_of_user],
     }
 }
 

@@ -5,10 +5,13 @@
 //! that a proxy or another server gave it can still log in, and a wrong password never falls back.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use muster_cloudevents::access::Principal;
 
-use crate::password::{Hash, HashError, Verifier};
+use crate::client_ids::ClientIds;
+use crate::password::{Hash, HashError};
+use crate::verifier::{Verdict, Verifier};
 
 /// The clients that a broker knows.
 #[derive(Debug, Default)]
@@ -19,6 +22,7 @@ pub struct Identities {
     /// What the password of an unknown user is verified against, so that it takes as long.
     decoy: Option<Hash>,
     verifier: Verifier,
+    client_ids: ClientIds,
 }
 
 /// A client cannot be set up.
@@ -35,7 +39,7 @@ pub enum IdentityError {
     /// A name is there twice.
     #[error("{what} {name:?} is there twice")]
     Twice {
-        /// A user or a certificate.
+        /// A user, a certificate or a client id.
         what: &'static str,
         /// Its name.
         name: String,
@@ -47,6 +51,8 @@ pub enum IdentityError {
 pub(crate) struct Identity {
     /// By what it is known; nothing for anonymous clients.
     pub(crate) name: Option<String>,
+    /// Whether that is the name in a certificate.
+    pub(crate) certified: bool,
     pub(crate) principal: Principal,
 }
 
@@ -54,6 +60,8 @@ pub(crate) struct Identity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unknown {
     Credentials,
+    /// Too many log in at a time.
+    Busy,
     Certificate,
     Anonymous,
 }
@@ -76,6 +84,7 @@ impl Identities {
             source,
         })?;
         self.decoy.get_or_insert_with(|| hash.clone());
+        self.know(name, &principal);
         match self.users.insert(name.to_owned(), (hash, principal)) {
             None => Ok(self),
             Some(_) => Err(IdentityError::Twice {
@@ -96,6 +105,7 @@ impl Identities {
         common_name: &str,
         principal: Principal,
     ) -> Result<Self, IdentityError> {
+        self.know(common_name, &principal);
         match self.certificates.insert(common_name.to_owned(), principal) {
             None => Ok(self),
             Some(_) => Err(IdentityError::Twice {
@@ -105,9 +115,51 @@ impl Identities {
         }
     }
 
+    /// Lets a principal use a client id that is not derived from its name, and nobody else. Those
+    /// that are (`edge-1-work-agent` of the agent of `edge-1`) need no entry.
+    ///
+    /// # Errors
+    ///
+    /// The client id is another's already.
+    pub fn client_id(
+        mut self,
+        client_id: &str,
+        principal: &Principal,
+    ) -> Result<Self, IdentityError> {
+        if self.client_ids.list(client_id, principal) {
+            return Ok(self);
+        }
+        Err(IdentityError::Twice {
+            what: "client id",
+            name: client_id.to_owned(),
+        })
+    }
+
+    fn know(&mut self, login: &str, principal: &Principal) {
+        self.client_ids.name(login, principal);
+        if let Principal::Agent(name) | Principal::Source(name) = principal {
+            self.client_ids.name(name, principal);
+        }
+    }
+
+    /// Certificates name clusters that are on no list.
+    pub(crate) fn expect_unlisted(&mut self) {
+        self.client_ids.open();
+    }
+
+    /// Whether a client may call itself so.
+    pub(crate) fn may_use(&self, identity: &Identity, client_id: &str) -> bool {
+        let login = identity.name.as_deref();
+        self.client_ids
+            .may_use(&identity.principal, login, client_id)
+    }
+
     /// Lets clients in that say nothing about themselves. They are this principal.
     #[must_use]
     pub fn allow_anonymous(mut self, principal: Principal) -> Self {
+        if let Principal::Agent(name) | Principal::Source(name) = &principal {
+            self.client_ids.name(name, &principal);
+        }
         self.anonymous = Some(principal);
         self
     }
@@ -131,6 +183,7 @@ impl Identities {
     /// Who a client is that shows this name in its certificate and says this about itself.
     pub(crate) async fn identify(
         &self,
+        from: IpAddr,
         common_name: Option<&str>,
         user: Option<&str>,
         password: Option<&[u8]>,
@@ -138,17 +191,22 @@ impl Identities {
         if let Some(name) = common_name
             && let Some(principal) = self.holder(name)
         {
-            let name = Some(format!("certificate/{name}"));
-            return Ok(Identity { name, principal });
+            return Ok(Identity {
+                name: Some(name.to_owned()),
+                certified: true,
+                principal,
+            });
         }
         // A password without a user is a login, too.
         if user.is_some() || password.is_some() {
             let user = user.unwrap_or_default();
-            return self.login(user, password.unwrap_or_default()).await;
+            let password = password.unwrap_or_default();
+            return self.login(from, user, password).await;
         }
         match &self.anonymous {
             Some(principal) => Ok(Identity {
                 name: None,
+                certified: false,
                 principal: principal.clone(),
             }),
             None if common_name.is_some() => Err(Unknown::Certificate),
@@ -161,18 +219,25 @@ impl Identities {
         known.or_else(|| cluster_of(common_name).map(|name| Principal::Agent(name.to_owned())))
     }
 
-    async fn login(&self, user: &str, password: &[u8]) -> Result<Identity, Unknown> {
+    async fn login(&self, from: IpAddr, user: &str, password: &[u8]) -> Result<Identity, Unknown> {
         let known = self.users.get(user);
         let Some(hash) = known.map(|(hash, _)| hash).or(self.decoy.as_ref()) else {
             return Err(Unknown::Credentials);
         };
-        let matches = self.verifier.verify(hash, password).await;
-        match known {
-            Some((_, principal)) if matches => Ok(Identity {
+        match (
+            self.verifier.verify(from, user, hash, password).await,
+            known,
+        ) {
+            (Verdict::Right, Some((_, principal))) => Ok(Identity {
                 name: Some(user.to_owned()),
+                certified: false,
                 principal: principal.clone(),
             }),
-            _ => Err(Unknown::Credentials),
+            (Verdict::Busy, _) => Err(Unknown::Busy),
+            (Verdict::Right | Verdict::Wrong, _) => {
+                self.verifier.slow_down(from).await;
+                Err(Unknown::Credentials)
+            }
         }
     }
 }
@@ -187,6 +252,8 @@ fn cluster_of(common_name: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     fn agent(name: &str) -> Principal {
         Principal::Agent(name.to_owned())
@@ -231,7 +298,7 @@ mod tests {
         let known = known();
         let by = async |name, user: Option<&str>, password: Option<&str>| {
             let password = password.map(str::as_bytes);
-            let identity = known.identify(name, user, password).await;
+            let identity = known.identify(HERE, name, user, password).await;
             identity.map(|identity| identity.principal)
         };
         let source = Ok(Principal::Source("hub1".to_owned()));
@@ -260,7 +327,7 @@ mod tests {
                 (None, Some("secret")),
             ] {
                 let found = known
-                    .identify(None, user, password.map(str::as_bytes))
+                    .identify(HERE, None, user, password.map(str::as_bytes))
                     .await;
                 assert_eq!(found, Err(Unknown::Credentials), "{user:?} {password:?}");
             }

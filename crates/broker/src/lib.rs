@@ -10,8 +10,13 @@
 //! | [`password`] | hashes of passwords |
 //! | [`tls`] | certificates and keys in files |
 //! | [`limits`] | how much a client may take |
-//! | `sessions` | whose client id is whose |
+//! | `client_ids` | who may use which client id |
+//! | `verifier` | verifies passwords, with a queue that has an end |
+//! | `sessions`, `retained` | who has which sessions and retained topics, and how many |
+//! | `peers` | connections of each address, and those without a login |
 //! | `gate` | one client's checks, from CONNECT on |
+//! | `frames`, `stream` | packets on their way to mqtt5, and answers on their way back |
+//! | `refusals` | log lines about refused clients |
 //! | `door` | accepts connections, cleans up after them |
 //!
 //! ```no_run
@@ -36,14 +41,21 @@
 //! ```
 
 pub mod broker;
+mod client_ids;
 mod door;
+mod frames;
 mod gate;
 pub mod identity;
 pub mod limits;
 mod metrics;
 pub mod password;
+mod peers;
+mod refusals;
+mod retained;
 mod sessions;
+mod stream;
 pub mod tls;
+mod verifier;
 
 pub use broker::{Broker, BrokerError, BrokerSettings};
 pub use identity::{Identities, IdentityError};

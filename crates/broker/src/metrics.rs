@@ -27,9 +27,14 @@ const REFUSED: Metric = Metric::counter(
         ("certificate", "a login: a certificate that nobody knows"),
         ("anonymous", "a connection without a login"),
         ("will", "a connection whose last will goes to a foreign topic"),
-        ("client_id", "a client id that is another user's, or too long, or with a slash"),
-        ("sessions", "one more session than there may be"),
+        ("client_id", "a client id that is not this user's, or too long, or with a slash"),
+        ("busy", "a login: too many wait to be verified"),
+        ("sessions", "one more session than there may be, in all or of one user"),
         ("connections", "one more connection than there may be"),
+        ("peer", "one more connection of one address than there may be"),
+        ("half_open", "a connection without a login, closed for one that is new"),
+        ("timeout", "a connection without a login for 10 s"),
+        ("retained", "one more retained topic of one user than there may be"),
         ("publish", "a message to a foreign topic"),
         ("subscribe", "a subscription to foreign topics"),
     ],
@@ -48,11 +53,34 @@ const FULL_QUEUES: Metric = Metric::gauge(
      displaces the oldest.",
 );
 
+const LOGINS_WAITING: Metric = Metric::gauge(
+    "muster_broker_logins_waiting",
+    "Logins at the embedded MQTT broker whose passwords are not verified yet.",
+);
+const LARGEST_SHARE: Metric = Metric::gauge(
+    "muster_broker_largest_share",
+    "How much of its share the user has taken that has taken the most: 1 is all, and more is refused.",
+)
+.labels(&[Label::one_of(
+    "of",
+    &[
+        ("sessions", "sessions"),
+        ("retained", "retained topics"),
+    ],
+)]);
+
 /// What is recorded of the broker.
-pub const METRICS: &[Metric] = &[CONNECTIONS, REFUSED, MESSAGES, FULL_QUEUES];
+pub const METRICS: &[Metric] = &[
+    CONNECTIONS,
+    REFUSED,
+    MESSAGES,
+    FULL_QUEUES,
+    LOGINS_WAITING,
+    LARGEST_SHARE,
+];
 
 /// Why something was refused: the label `reason`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Reason {
     Tls,
     Protocol,
@@ -63,14 +91,19 @@ pub(crate) enum Reason {
     Anonymous,
     Will,
     ClientId,
+    Busy,
     Sessions,
     Connections,
+    Peer,
+    HalfOpen,
+    Timeout,
+    Retained,
     Publish,
     Subscribe,
 }
 
 impl Reason {
-    fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Tls => "tls",
             Self::Protocol => "protocol",
@@ -82,7 +115,12 @@ impl Reason {
             Self::Will => "will",
             Self::ClientId => "client_id",
             Self::Sessions => "sessions",
+            Self::Busy => "busy",
             Self::Connections => "connections",
+            Self::Peer => "peer",
+            Self::HalfOpen => "half_open",
+            Self::Timeout => "timeout",
+            Self::Retained => "retained",
             Self::Publish => "publish",
             Self::Subscribe => "subscribe",
         }
@@ -109,4 +147,14 @@ pub(crate) fn messages(received: u64, sent: u64) {
 #[allow(clippy::cast_precision_loss, reason = "no broker has 2^52 clients")]
 pub(crate) fn full_queues(count: usize) {
     gauge!(FULL_QUEUES.name).set(count as f64);
+}
+
+#[allow(clippy::cast_precision_loss, reason = "the queue has an end")]
+pub(crate) fn logins_waiting(count: usize) {
+    gauge!(LOGINS_WAITING.name).set(count as f64);
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a share is far from 2^52")]
+pub(crate) fn largest_share(of: &'static str, taken: usize, share: usize) {
+    gauge!(LARGEST_SHARE.name, "of" => of).set(taken as f64 / share.max(1) as f64);
 }

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use argon2::password_hash::{PasswordHash, PasswordHashString, SaltString};
-use argon2::{Algorithm, Argon2, Params, PasswordHasher, PasswordVerifier};
-use tokio::sync::Semaphore;
+use argon2::password_hash::{Output, PasswordHash, PasswordHashString, Salt, SaltString};
+use argon2::{Algorithm, Argon2, Block, Params, PasswordHasher, Version};
 
 /// A text is no hash of a password that this broker can verify.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,39 +45,31 @@ impl Hash {
         Ok(Self(Arc::new(hash.serialize())))
     }
 
-    fn matches(&self, password: &[u8]) -> bool {
+    /// Whether it is the hash of this password. The memory that this takes is kept in `memory`.
+    pub(crate) fn matches(&self, password: &[u8], memory: &mut Vec<Block>) -> bool {
+        self.compute(password, memory)
+            .is_some_and(|(found, wanted)| {
+                // Takes as long wherever they differ.
+                found == wanted
+            })
+    }
+
+    fn compute(&self, password: &[u8], memory: &mut Vec<Block>) -> Option<(Output, Output)> {
         let hash = self.0.password_hash();
-        Argon2::default().verify_password(password, &hash).is_ok()
-    }
-}
-
-/// Verifies passwords off the threads that serve clients.
-///
-/// A verification takes 19 MiB and some 20 ms of a core. One a core at a time is as fast as more,
-/// and keeps a flood of logins from taking all memory.
-#[derive(Debug)]
-pub(crate) struct Verifier(Arc<Semaphore>);
-
-impl Default for Verifier {
-    fn default() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self(Arc::new(Semaphore::new(cores)))
-    }
-}
-
-impl Verifier {
-    pub(crate) async fn verify(&self, hash: &Hash, password: &[u8]) -> bool {
-        let (hash, password) = (hash.clone(), password.to_vec());
-        let Ok(permit) = Arc::clone(&self.0).acquire_owned().await else {
-            return false;
-        };
-        // The permit goes with the work, which goes on when the client hangs up.
-        let verify = move || {
-            let matches = hash.matches(&password);
-            drop(permit);
-            matches
-        };
-        tokio::task::spawn_blocking(verify).await.unwrap_or(false)
+        let (salt, wanted) = (hash.salt?, hash.hash?);
+        let algorithm = Algorithm::try_from(hash.algorithm).ok()?;
+        let version = hash.version.map(Version::try_from);
+        let version = version.transpose().ok()?.unwrap_or_default();
+        let params = Params::try_from(&hash).ok()?;
+        let mut bytes = [0; Salt::MAX_LENGTH];
+        let salt = salt.decode_b64(&mut bytes).ok()?;
+        memory.resize(params.block_count().max(memory.len()), Block::default());
+        let found = Output::init_with(wanted.len(), |out| {
+            Argon2::new(algorithm, version, params.clone())
+                .hash_password_into_with_memory(password, salt, out, &mut memory[..])
+                .map_err(|_| argon2::password_hash::Error::Crypto)
+        });
+        Some((found.ok()?, wanted))
     }
 }
 
@@ -95,9 +86,12 @@ mod tests {
             "{first}"
         );
         let hash = Hash::parse(&first).unwrap();
-        assert!(hash.matches(b"secret"));
-        assert!(!hash.matches(b"Secret"));
-        assert!(!hash.matches(b""));
+        let mut memory = Vec::new();
+        let mut matches = |password| hash.matches(password, &mut memory);
+        assert!(matches(b"secret"));
+        assert!(!matches(b"Secret"));
+        assert!(!matches(b""));
+        assert!(matches(b"secret"), "in memory that was used before");
     }
 
     #[test]

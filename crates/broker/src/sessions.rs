@@ -16,7 +16,36 @@ use crate::metrics::Reason;
 pub(crate) struct Sessions {
     storage: Arc<DynamicStorage>,
     max: usize,
-    held: Mutex<HashMap<String, Held>>,
+    /// Of one principal that is not an operator.
+    share: usize,
+    held: Mutex<Holders>,
+}
+
+/// Who holds which client id, and how many.
+#[derive(Default)]
+struct Holders {
+    of: HashMap<String, Held>,
+    counts: HashMap<Principal, usize>,
+}
+
+impl Holders {
+    fn insert(&mut self, client_id: &str, held: Held) {
+        self.remove(client_id);
+        *self.counts.entry(held.by.clone()).or_default() += 1;
+        self.of.insert(client_id.to_owned(), held);
+    }
+
+    fn remove(&mut self, client_id: &str) {
+        let Some(held) = self.of.remove(client_id) else {
+            return;
+        };
+        if let Some(count) = self.counts.get_mut(&held.by) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&held.by);
+            }
+        }
+    }
 }
 
 struct Held {
@@ -26,10 +55,11 @@ struct Held {
 }
 
 impl Sessions {
-    pub(crate) fn new(storage: Arc<DynamicStorage>, max: usize) -> Self {
+    pub(crate) fn new(storage: Arc<DynamicStorage>, max: usize, share: usize) -> Self {
         Self {
             storage,
             max,
+            share,
             held: Mutex::default(),
         }
     }
@@ -37,32 +67,31 @@ impl Sessions {
     /// A client of this principal comes with this client id.
     pub(crate) async fn enter(&self, client_id: &str, by: &Principal) -> Result<(), Reason> {
         let mut held = self.held.lock().await;
-        let len = held.len();
-        match held.get_mut(client_id) {
-            Some(entry) if entry.by == *by => entry.connections += 1,
+        let (len, own) = (held.of.len(), held.counts.get(by).copied());
+        let full = len >= self.max
+            || (*by != Principal::Everything && own.unwrap_or_default() >= self.share);
+        match held.of.get_mut(client_id) {
+            Some(entry) if entry.by == *by => {
+                entry.connections += 1;
+                return Ok(());
+            }
             Some(entry) if entry.connections > 0 || self.is_stored(client_id).await => {
                 return Err(Reason::ClientId);
             }
             // Its session is over, and nobody has cleaned up yet.
-            Some(entry) => {
-                *entry = Held {
-                    by: by.clone(),
-                    connections: 1,
-                }
-            }
-            None if len >= self.max => return Err(Reason::Sessions),
-            None => {
-                let by = by.clone();
-                held.insert(client_id.to_owned(), Held { by, connections: 1 });
-            }
+            Some(_) => held.remove(client_id),
+            None if full => return Err(Reason::Sessions),
+            None => {}
         }
+        let by = by.clone();
+        held.insert(client_id, Held { by, connections: 1 });
         Ok(())
     }
 
     /// A client that has entered is gone; its session may be kept.
     pub(crate) async fn leave(&self, client_id: &str) {
         let mut held = self.held.lock().await;
-        let Some(entry) = held.get_mut(client_id) else {
+        let Some(entry) = held.of.get_mut(client_id) else {
             return;
         };
         entry.connections = entry.connections.saturating_sub(1);
@@ -75,7 +104,7 @@ impl Sessions {
     pub(crate) async fn prune(&self) {
         let mut held = self.held.lock().await;
         let mut over = Vec::new();
-        for (client_id, entry) in &*held {
+        for (client_id, entry) in &held.of {
             if entry.connections == 0 && !self.is_stored(client_id).await {
                 over.push(client_id.clone());
             }
@@ -88,8 +117,19 @@ impl Sessions {
     /// How many there are for which at least so many messages wait.
     pub(crate) async fn with_queue_of(&self, messages: usize) -> usize {
         let held = self.held.lock().await;
-        let queues = held.keys().map(|id| self.storage.queue_handle(id).count());
+        let queues = held
+            .of
+            .keys()
+            .map(|id| self.storage.queue_handle(id).count());
         queues.filter(|count| *count >= messages).count()
+    }
+
+    /// The most that one principal has that is not an operator.
+    pub(crate) async fn most(&self) -> usize {
+        let held = self.held.lock().await;
+        let counts = held.counts.iter();
+        let shared = counts.filter(|(by, _)| **by != Principal::Everything);
+        shared.map(|(_, count)| *count).max().unwrap_or_default()
     }
 
     async fn is_stored(&self, client_id: &str) -> bool {
@@ -122,7 +162,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_open_connection_is_taken_over_by_its_principal_only() {
-        let sessions = Sessions::new(storage(), 10);
+        let sessions = Sessions::new(storage(), 10, 10);
         sessions.enter("a", &agent("c1")).await.unwrap();
         assert_eq!(
             sessions.enter("a", &agent("c2")).await,
@@ -141,7 +181,7 @@ mod tests {
     #[tokio::test]
     async fn a_stored_session_is_resumed_by_its_principal_only() {
         let storage = storage();
-        let sessions = Sessions::new(Arc::clone(&storage), 10);
+        let sessions = Sessions::new(Arc::clone(&storage), 10, 10);
         sessions.enter("a", &agent("c1")).await.unwrap();
         store(&storage, "a").await;
         sessions.leave("a").await;
@@ -156,7 +196,7 @@ mod tests {
     #[tokio::test]
     async fn stored_sessions_count_until_they_are_over() {
         let storage = storage();
-        let sessions = Sessions::new(Arc::clone(&storage), 2);
+        let sessions = Sessions::new(Arc::clone(&storage), 2, 2);
         sessions.enter("a", &agent("c1")).await.unwrap();
         sessions.enter("b", &agent("c1")).await.unwrap();
         store(&storage, "a").await;
@@ -172,5 +212,24 @@ mod tests {
         sessions.enter("c", &agent("c1")).await.unwrap();
         sessions.leave("b").await;
         sessions.enter("d", &agent("c1")).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn each_principal_has_a_share() {
+        let storage = storage();
+        let sessions = Sessions::new(Arc::clone(&storage), 10, 2);
+        for id in ["a", "b"] {
+            sessions.enter(id, &agent("c1")).await.unwrap();
+        }
+        let refused = Err(Reason::Sessions);
+        assert_eq!(sessions.enter("c", &agent("c1")).await, refused);
+        sessions.enter("a", &agent("c1")).await.unwrap();
+        sessions.enter("c", &agent("c2")).await.unwrap();
+        for id in ["d", "e", "f"] {
+            sessions.enter(id, &Principal::Everything).await.unwrap();
+        }
+        assert_eq!(sessions.most().await, 2);
+        sessions.leave("b").await;
+        sessions.enter("g", &agent("c1")).await.unwrap();
     }
 }

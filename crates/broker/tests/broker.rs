@@ -110,7 +110,7 @@ async fn anonymous_clients_are_let_in_when_told_so() {
         ..settings
     });
     let broker = broker.await.unwrap();
-    let mut client = connect(&broker, Hello::anonymous("any")).await;
+    let mut client = connect(&broker, Hello::anonymous("hub1-any")).await;
     let own = "sources/hub1/clusters/+/agentevents";
     assert_eq!(client.subscribe(own).await, GRANTED);
     let foreign = "sources/hub2/clusters/+/agentevents";
@@ -190,7 +190,7 @@ async fn a_client_certificate_says_who_a_client_is() {
 
     let ocm = "system:open-cluster-management:c1:agent-x";
     let mut agent = tls.named(&broker, ocm).await;
-    let welcome = agent.hello(Hello::anonymous("agent")).await;
+    let welcome = agent.hello(Hello::anonymous("c1-work-agent")).await;
     assert_eq!(welcome.code, ConnectReturnCode::Success);
     let events = "sources/hub1/clusters/c1/agentevents";
     assert_eq!(agent.publish(events, "one").await, PubAckReason::Success);
@@ -434,7 +434,13 @@ async fn presence_is_retained_and_ends_with_the_will() {
 
 #[tokio::test]
 async fn a_client_id_is_taken_over_by_its_principal_only() {
-    let broker = start().await;
+    let settings = settings();
+    let identities = settings.identities.client_id("agent", &agent("c1"));
+    let broker = Broker::start(BrokerSettings {
+        identities: identities.unwrap(),
+        ..settings
+    });
+    let broker = broker.await.unwrap();
     let old = connect(&broker, user("c1").id("agent").session()).await;
     let refused = ConnectReturnCode::ClientIdentifierNotValid;
     assert_eq!(answer(&broker, user("c2").id("agent")).await, refused);

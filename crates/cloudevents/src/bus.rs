@@ -124,6 +124,8 @@ pub enum PublishError {
         topic: String,
         /// What the broker says.
         reason: String,
+        /// Whether it will say so again, as long as the message is the same.
+        for_good: bool,
     },
     /// The broker takes no message of this size.
     #[error("the message for {topic} has {bytes} bytes, and the broker takes {most}")]
@@ -132,7 +134,7 @@ pub enum PublishError {
         topic: String,
         /// Its size.
         bytes: usize,
-        /// The largest that the broker takes.
+        /// The largest that the broker takes, as far as is known.
         most: usize,
     },
     /// It cannot be put into a packet.
@@ -148,7 +150,10 @@ pub enum PublishError {
 impl PublishError {
     /// Whether the same message would fail again on another connection.
     pub const fn is_final(&self) -> bool {
-        matches!(self, Self::TooLarge { .. } | Self::Malformed { .. })
+        matches!(
+            self,
+            Self::TooLarge { .. } | Self::Malformed { .. } | Self::Refused { for_good: true, .. }
+        )
     }
 
     /// Whether the message failed with its connection, which says that itself.

@@ -15,12 +15,17 @@ const NODE_MASK: i64 = ((1 << (TIME_SHIFT - NODE_SHIFT)) - 1) << NODE_SHIFT;
 #[derive(Debug, Clone, Default)]
 pub struct Sequence {
     last: i64,
+    /// Up to which id is kept for the next life.
+    reserved: i64,
 }
 
 impl Sequence {
     /// Begins anew.
     pub const fn new() -> Self {
-        Self { last: 0 }
+        Self {
+            last: 0,
+            reserved: 0,
+        }
     }
 
     /// From now on nothing is given out that would look older than this id, which another life of
@@ -31,6 +36,15 @@ impl Sequence {
         {
             self.last = self.last.max(id);
         }
+    }
+
+    /// An id that is so far ahead of the last, if what was reserved before is used up.
+    pub(crate) fn reserve(&mut self, millis: i64) -> Option<String> {
+        if self.last <= self.reserved {
+            return None;
+        }
+        self.reserved = self.last + (millis << TIME_SHIFT);
+        Some(self.reserved.to_string())
     }
 
     /// The next id, at a time in milliseconds since 1970.
@@ -106,6 +120,26 @@ mod tests {
             assert_eq!(is_newer(&last, &id), Ok(true), "{last} {id}");
             last = id;
         }
+    }
+
+    #[test]
+    fn what_is_reserved_is_above_all_that_is_used() {
+        let mut sequence = Sequence::new();
+        let (mut reserved, mut times) = (String::new(), 0);
+        for second in 0..600 {
+            let id = sequence.next(NOW + 1_000 * second);
+            if let Some(until) = sequence.reserve(60_000) {
+                reserved = until;
+                times += 1;
+            }
+            assert_ne!(is_newer(&reserved, &id), Ok(true), "{second}");
+        }
+        assert_eq!(times, 10);
+        let mut next_life = Sequence::new();
+        next_life.begin_after(&reserved);
+        let last = sequence.next(NOW + 600_000);
+        let next = next_life.next(NOW - 600_000);
+        assert_eq!(is_newer(&last, &next), Ok(true));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use muster_api::work::{ManifestWork, ManifestWorkSpec, ManifestWorkStatus};
 
 pub use check::{MOST_MANIFEST_BYTES, check_manifests};
 pub use hash::status_hash;
+pub use metadata::MOST_METADATA_BYTES;
 
 use crate::event::extension::{
     CLUSTER_NAME, DELETION_TIMESTAMP, LOG_TRACING, METADATA, ORIGINAL_SOURCE, RESOURCE_ID,
@@ -33,6 +34,9 @@ const TRACE: [(&str, &str); 2] = [
     ("muster.dev/tracestate", TRACE_STATE),
 ];
 
+/// Longest value of these: `tracestate` has at most so many, and no other is longer.
+const MOST_TRACE_BYTES: usize = 512;
+
 const GROUP: &str = "io.open-cluster-management.works";
 const VERSION: &str = "v1alpha1";
 
@@ -40,6 +44,16 @@ const VERSION: &str = "v1alpha1";
 pub const SOURCE_LABEL: &str = "cloudevents.open-cluster-management.io/originalsource";
 /// Annotation with the data type that a work came in, on an agent.
 pub const DATA_TYPE_ANNOTATION: &str = "cloudevents.open-cluster-management.io/datatype";
+/// Most bytes of the status of an object that a manifest event carries, as JSON.
+pub const MOST_CONTENT_BYTES: usize = 64 * 1024;
+
+/// Whether a work came in the form of the design text that carries the whole status of its object
+/// back, as `contentStatus`.
+pub fn carries_content(annotations: Option<&BTreeMap<String, String>>) -> bool {
+    let came = annotations.and_then(|annotations| annotations.get(DATA_TYPE_ANNOTATION));
+    came.is_some_and(|came| *came == Form::Manifest.data_type().to_string())
+}
+
 /// Annotation with the sequence id of the status that a work has, at a source.
 pub const SEQUENCE_ANNOTATION: &str = "cloudevents.open-cluster-management.io/sequenceid";
 /// Annotations with this prefix travel along, to tie log lines together.
@@ -105,6 +119,14 @@ pub enum CodecError {
         part: &'static str,
         /// What is wrong.
         error: String,
+    },
+    /// Its metadata are too long for an event.
+    #[error("the metadata have {bytes} bytes, and an event takes {MOST_METADATA_BYTES}{longest}")]
+    Metadata {
+        /// Their size as JSON.
+        bytes: usize,
+        /// What of them is longest.
+        longest: String,
     },
     /// The manifests cannot be applied by anybody. The text is sdk-go's.
     #[error("{0}")]
@@ -272,10 +294,21 @@ pub fn encode_spec(
         .with(CLUSTER_NAME, namespace_of(work));
     event = traced(event, work);
     if form == Form::Bundles {
+        let (meta, tracing) = if work.is_deleting() {
+            (
+                metadata::encode_within(&work.metadata, metadata::MOST_LAST_BYTES)?,
+                log_tracing(work, metadata::MOST_LAST_BYTES),
+            )
+        } else {
+            (
+                metadata::encode(&work.metadata)?,
+                log_tracing(work, MOST_METADATA_BYTES),
+            )
+        };
         event = event
             .with(ORIGINAL_SOURCE, "")
-            .with(METADATA, metadata::encode(&work.metadata)?)
-            .with(LOG_TRACING, log_tracing(work));
+            .with(METADATA, meta)
+            .with(LOG_TRACING, tracing);
     }
     if let Some(time) = &work.metadata.deletion_timestamp {
         let mut event = event.with(DELETION_TIMESTAMP, time.0.to_string());
@@ -357,7 +390,7 @@ pub fn decode_spec(event: &Event) -> Result<ManifestWork, CodecError> {
         ManifestWorkSpec::default()
     } else {
         let spec = payload::decode_spec(form, &event.data)?;
-        check_manifests(&spec.workload.manifests).map_err(CodecError::Manifests)?;
+        check::check_received(&spec.workload.manifests).map_err(CodecError::Manifests)?;
         spec
     };
     Ok(ManifestWork {
@@ -392,11 +425,17 @@ pub fn encode_status(
         .with(ORIGINAL_SOURCE, source);
     event = traced(event, work);
     if form == Form::Bundles {
+        // The source has them anyway: what is too long must not hold up the status.
+        let most = if WorkCodec(form).says_gone(work) {
+            metadata::MOST_LAST_BYTES
+        } else {
+            MOST_METADATA_BYTES
+        };
         event = event
             .with(SEQUENCE_ID, sequence_id)
             .with(STATUS_HASH, status_hash(&status))
-            .with(METADATA, metadata::encode(&work.metadata)?)
-            .with(LOG_TRACING, log_tracing(work));
+            .with(METADATA, metadata::encode_within(&work.metadata, most)?)
+            .with(LOG_TRACING, log_tracing(work, most));
     }
     Ok(event.with_json(payload::encode_status(form, work.uid(), &status)?))
 }
@@ -458,20 +497,25 @@ fn traced(event: Event, work: &ManifestWork) -> Event {
         .into_iter()
         .fold(event, |event, (annotation, extension)| {
             match annotations.and_then(|annotations| annotations.get(annotation)) {
-                Some(value) => event.with(extension, &**value),
-                None => event,
+                Some(value) if value.len() <= MOST_TRACE_BYTES => event.with(extension, &**value),
+                _ => event,
             }
         })
 }
 
-/// The annotations that tie log lines together, as JSON.
-fn log_tracing(work: &ManifestWork) -> String {
+/// The annotations that tie log lines together, as JSON; none of them if that is too long.
+fn log_tracing(work: &ManifestWork, most: usize) -> String {
     let annotations = work.metadata.annotations.iter().flatten();
     let tracing: BTreeMap<_, _> = annotations
         .filter(|(name, _)| name.starts_with(LOG_PREFIX))
         .collect();
     // A map of texts always encodes.
-    serde_json::to_string(&tracing).unwrap_or_default()
+    let text = serde_json::to_string(&tracing).unwrap_or_default();
+    if text.len() <= most {
+        text
+    } else {
+        "{}".to_owned()
+    }
 }
 
 fn tracing_of(event: &Event) -> Result<BTreeMap<String, String>, CodecError> {

@@ -18,7 +18,7 @@ use muster_cloudevents::client::{
     Taken,
 };
 use muster_cloudevents::resync::{ResourceVersion, ResourceVersions, StatusHashes};
-use muster_cloudevents::{Action, Agent, Dialect, Outgoing, Source, ToAgent, ToSource};
+use muster_cloudevents::{Action, Agent, Dialect, Outgoing, Source, ToAgent, ToSource, Topics};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -216,6 +216,15 @@ impl Wire {
     }
 
     /// The next resource that an agent is sent.
+    async fn asked(&mut self, of: &Agent<Codec>) {
+        loop {
+            let (topic, message) = self.next().await;
+            if matches!(of.receive(&topic, message), Ok(ToAgent::Asked { .. })) {
+                return;
+            }
+        }
+    }
+
     async fn spec(&mut self, to: &Agent<Codec>) -> Thing {
         loop {
             let (topic, message) = self.next().await;
@@ -476,11 +485,14 @@ async fn what_could_not_be_kept_is_asked_for_again() {
 struct Picky {
     inner: Loopback,
     refusals: Arc<AtomicUsize>,
+    /// Tries of what it refuses for good.
+    tries: Arc<AtomicUsize>,
 }
 
 struct PickyPublisher {
     inner: Publisher,
     refusals: Arc<AtomicUsize>,
+    tries: Arc<AtomicUsize>,
 }
 
 impl Publish for PickyPublisher {
@@ -489,8 +501,12 @@ impl Publish for PickyPublisher {
             let topic = outgoing.topic.clone();
             let bytes = outgoing.message.payload.len();
             if bytes > 1_000 {
-                let most = 1_000;
-                return Err(PublishError::TooLarge { topic, bytes, most });
+                self.tries.fetch_add(1, Ordering::SeqCst);
+                return Err(PublishError::Refused {
+                    topic,
+                    reason: "PacketTooLarge".to_owned(),
+                    for_good: true,
+                });
             }
             let left = self
                 .refusals
@@ -499,7 +515,11 @@ impl Publish for PickyPublisher {
                 });
             if left.is_ok() {
                 let reason = "quota exceeded".to_owned();
-                return Err(PublishError::Refused { topic, reason });
+                return Err(PublishError::Refused {
+                    topic,
+                    reason,
+                    for_good: false,
+                });
             }
             // Whoever is there says so, for others to keep.
             if retain {
@@ -517,6 +537,7 @@ impl Bus for Picky {
         let publisher = Publisher::new(PickyPublisher {
             inner: publisher,
             refusals: Arc::clone(&self.refusals),
+            tries: Arc::clone(&self.tries),
         });
         Connection { publisher, events }
     }
@@ -528,6 +549,7 @@ async fn what_a_broker_does_not_take_stops_nothing_else() {
     let bus = Picky {
         inner: Loopback::new(),
         refusals: Arc::new(AtomicUsize::new(5)),
+        tries: Arc::default(),
     };
     let wanted = store();
     let mut large = thing("large", "edge-a");
@@ -546,10 +568,124 @@ async fn what_a_broker_does_not_take_stops_nothing_else() {
     state.wait_for(subscribed).await.unwrap();
     let mut changes = client.state();
     assert_eq!(*changes.borrow_and_update(), ConnectionState::Subscribed);
+    // It is not tried again for half an hour, also where an agent asks for it.
+    let tries = || bus.tries.load(Ordering::SeqCst);
+    assert_eq!(tries(), 1);
+    let nothing = ResourceVersions::default();
+    for _ in 0..29 {
+        for request in edge("edge-a").ask(&nothing).unwrap() {
+            wire.say(request).await;
+        }
+        assert_eq!(wire.spec(&edge("edge-a")).await.uid, "small");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    assert_eq!(tries(), 1);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(tries(), 2);
     // One that is smaller can be sent.
     wanted.set_spec("large", "less".to_owned());
     client.changed("large");
     assert_eq!(wire.spec(&edge("edge-a")).await.version, 2);
+    assert_eq!(tries(), 2);
+}
+
+/// An agent whose clock was set back, and one that numbers its statuses as another node: the source
+/// asks for what it has, and takes the answer.
+#[tokio::test(start_paused = true)]
+async fn statuses_of_an_agent_that_counts_anew_are_asked_for_and_taken() {
+    const FIRST: i64 = 2_126_424_645_732_143_104 + 100;
+    let ten_minutes_back = FIRST - (600_000 << 22);
+    let another_node = (FIRST & !(1023 << 12)) | (5 << 12);
+    for back in [ten_minutes_back, another_node] {
+        let (bus, wanted) = (Loopback::new(), store());
+        wanted.put(thing("one", "edge-a"));
+        let options = ClientOptions {
+            resync_interval: None,
+            ..ClientOptions::default()
+        };
+        let client = SourceClient::new(hub("hub"), Arc::clone(&wanted), options);
+        let mut wire = Wire::open(&bus, &["/sources/+/clusters/statusresync"]);
+        let _subscription = client.subscribe(&bus);
+        let agent = edge("edge-a");
+        wire.asked(&agent).await;
+        let status = |action: Action, id: i64, text: &str| {
+            let mut thing = thing("one", "edge-a");
+            thing.source = Some("hub".to_owned());
+            thing.status = Some(text.to_owned());
+            agent.send(action, &id.to_string(), &thing).unwrap()
+        };
+        let is = |text: &'static str| {
+            move |store: &Store| store.list()[0].status.as_deref() == Some(text)
+        };
+        wire.say(status(Action::UpdateRequest, FIRST, "first"))
+            .await;
+        until(&wanted, "first", is("first")).await;
+        wire.say(status(Action::UpdateRequest, back, "second"))
+            .await;
+        wire.asked(&agent).await;
+        assert!(is("first")(&wanted));
+        // Not an answer of before.
+        wire.say(status(Action::ResyncResponse, back - 1, "old"))
+            .await;
+        wire.say(status(Action::ResyncResponse, back + 1, "second"))
+            .await;
+        until(&wanted, "second", |store| !is("first")(store)).await;
+        assert!(is("second")(&wanted), "{:?}", wanted.list());
+        wire.say(status(Action::UpdateRequest, back + 2, "third"))
+            .await;
+        until(&wanted, "third", is("third")).await;
+        // It was asked once for each time that it fell behind.
+        wire.say(status(Action::UpdateRequest, back - 7, "late"))
+            .await;
+        wire.asked(&agent).await;
+        for id in 0..5 {
+            wire.say(status(Action::ResyncResponse, back - 10 - id, "later"))
+                .await;
+        }
+        let more = tokio::time::timeout(Duration::from_secs(300), wire.asked(&agent)).await;
+        assert!(more.is_err(), "asked again");
+        assert!(is("third")(&wanted));
+    }
+}
+
+/// What does not say for whom it is gets no answer.
+#[test]
+fn events_without_a_cluster_are_nobodys() {
+    let topics = Topics {
+        source_events: "sources/hub/clusters/+/sourceevents".to_owned(),
+        agent_events: "sources/hub/clusters/+/agentevents".to_owned(),
+        source_broadcast: Some("sources/hub/sourcebroadcast".to_owned()),
+        agent_broadcast: Some("clusters/+/agentbroadcast".to_owned()),
+    };
+    let dialect = Dialect::SdkGo(topics);
+    let hub = Source::new("hub", dialect.clone(), codec()).unwrap();
+    let agent = Agent::new("edge-a", "edge-a", dialect, codec()).unwrap();
+    let spec = hub
+        .send(Action::CreateRequest, &thing("one", "edge-a"))
+        .unwrap();
+    let asks = hub
+        .ask("edge-a", StatusHashes::default())
+        .unwrap()
+        .remove(0);
+    let asks_all = hub.ask("", StatusHashes::default()).unwrap().remove(0);
+    for outgoing in [spec, asks, asks_all] {
+        let topic = outgoing.topic.clone();
+        assert!(agent.receive(&topic, outgoing.message.clone()).is_ok());
+        let mut nobodys = outgoing.message.clone();
+        nobodys
+            .properties
+            .retain(|(name, _)| name != "ce-clustername");
+        let dropped = agent.receive(&topic, nobodys).unwrap_err();
+        assert_eq!(dropped.reason(), "extension", "{topic}");
+        let mut anothers = outgoing.message;
+        for (name, value) in &mut anothers.properties {
+            if name == "ce-clustername" {
+                "edge-b".clone_into(value);
+            }
+        }
+        let dropped = agent.receive(&topic, anothers).unwrap_err();
+        assert_eq!(dropped.reason(), "elsewhere", "{topic}");
+    }
 }
 
 /// A source knows which agents are there, also those that came before it, and those that died.
@@ -639,6 +775,7 @@ async fn who_may_not_ask_says_so() {
     let bus = Picky {
         inner: Loopback::new(),
         refusals: Arc::new(AtomicUsize::new(4)),
+        tries: Arc::default(),
     };
     let client = source("hub", &store());
     let _subscription = client.subscribe(&bus);

@@ -1,6 +1,7 @@
 //! The text forms of Go that reach users: values inside error texts, numbers inside raw JSON and
 //! characters inside parse errors.
 
+use std::convert::Infallible;
 use std::fmt::Write as _; // Writing to a String cannot fail.
 
 use serde_json::{Number, Value};
@@ -24,6 +25,16 @@ impl From<&Number> for Numeric {
             Self::Integer,
         )
     }
+}
+
+/// Whether a number may have lost digits when it was read: a double so large that its literal may
+/// have been an integer beyond 64 bits, which the reader rounds.
+pub(crate) fn is_rounded(number: &Number) -> bool {
+    // Integers between these are kept as such.
+    const LEAST: f64 = -9_223_372_036_854_775_808.0;
+    const BEYOND: f64 = 18_446_744_073_709_551_616.0;
+    let double = number.is_f64().then(|| number.as_f64()).flatten();
+    double.is_some_and(|double| double <= LEAST || double >= BEYOND)
 }
 
 /// Appends `value` as Go's `%v` prints it, until `out` is `limit` bytes long; what is cut off is
@@ -95,42 +106,97 @@ pub(crate) fn prefix(text: &str, bytes: usize) -> &str {
 }
 
 /// Appends `value` as Go's `encoding/json` encodes it: compact, keys sorted, characters that mean
-/// something to HTML escaped, doubles without an empty fraction.
+/// something to HTML escaped, doubles without an empty fraction, and integers above `i64::MAX` as
+/// the double that Go reads them as.
 pub(crate) fn write_json(out: &mut String, value: &Value) {
+    let number = |out: &mut String, number: &Number| {
+        match Numeric::from(number) {
+            Numeric::Integer(integer) => out.push_str(&integer.to_string()),
+            Numeric::Double(double) => write_double(out, double, DOUBLE_IN_JSON),
+        }
+        Ok::<_, Infallible>(())
+    };
+    let Ok(()) = write_json_with(out, value, number, |_| Ok(()));
+}
+
+/// Why a value is not written by [`write_exact_json`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotExact {
+    /// It takes more bytes than allowed.
+    TooLong,
+    /// It holds a number that was rounded when it was read.
+    Rounded,
+}
+
+/// As [`write_json`], with all digits of integers, for at most `limit` bytes in `out`; writes
+/// little more than that.
+pub(crate) fn write_exact_json(
+    out: &mut String,
+    value: &Value,
+    limit: usize,
+) -> Result<(), NotExact> {
+    let number = |out: &mut String, number: &Number| {
+        match (number.as_u64(), Numeric::from(number)) {
+            (Some(integer), _) => out.push_str(&integer.to_string()),
+            (None, Numeric::Integer(integer)) => out.push_str(&integer.to_string()),
+            _ if is_rounded(number) => return Err(NotExact::Rounded),
+            (None, Numeric::Double(double)) => write_double(out, double, DOUBLE_IN_JSON),
+        }
+        Ok(())
+    };
+    let within = |length| {
+        if length > limit {
+            Err(NotExact::TooLong)
+        } else {
+            Ok(())
+        }
+    };
+    write_json_with(out, value, number, within)?;
+    within(out.len())
+}
+
+/// Writes numbers by `number`; before a text or an item that takes `out` beyond what `within` allows,
+/// it ends.
+fn write_json_with<E>(
+    out: &mut String,
+    value: &Value,
+    number: impl Fn(&mut String, &Number) -> Result<(), E> + Copy,
+    within: impl Fn(usize) -> Result<(), E> + Copy,
+) -> Result<(), E> {
     match value {
         Value::Null => out.push_str("null"),
         Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
-        Value::Number(number) => match Numeric::from(number) {
-            Numeric::Integer(integer) => out.push_str(&integer.to_string()),
-            Numeric::Double(double) => write_double(out, double, DOUBLE_IN_JSON),
-        },
-        Value::String(text) => write_json_string(out, text),
-        Value::Array(items) => write_json_list(out, items.iter()),
+        Value::Number(value) => number(out, value)?,
+        Value::String(text) => {
+            within(out.len() + text.len())?;
+            write_json_string(out, text);
+        }
+        Value::Array(items) => {
+            out.push('[');
+            for (position, item) in items.iter().enumerate() {
+                if position > 0 {
+                    out.push(',');
+                }
+                within(out.len())?;
+                write_json_with(out, item, number, within)?;
+            }
+            out.push(']');
+        }
         Value::Object(entries) => {
             out.push('{');
             for (position, (key, item)) in entries.iter().enumerate() {
                 if position > 0 {
                     out.push(',');
                 }
+                within(out.len() + key.len())?;
                 write_json_string(out, key);
                 out.push(':');
-                write_json(out, item);
+                write_json_with(out, item, number, within)?;
             }
             out.push('}');
         }
     }
-}
-
-/// Appends `items` as one JSON list, each encoded by [`write_json`].
-pub(crate) fn write_json_list<'a>(out: &mut String, items: impl Iterator<Item = &'a Value>) {
-    out.push('[');
-    for (position, item) in items.enumerate() {
-        if position > 0 {
-            out.push(',');
-        }
-        write_json(out, item);
-    }
-    out.push(']');
+    Ok(())
 }
 
 fn write_json_string(out: &mut String, text: &str) {

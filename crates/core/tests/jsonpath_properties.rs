@@ -6,7 +6,7 @@
     reason = "all of this is test code; the exemption in clippy.toml covers test functions only"
 )]
 
-use muster_core::jsonpath::{EvalError, JsonPath, MAX_RANGES};
+use muster_core::jsonpath::{EvalError, JsonPath, MAX_PATH_BYTES, MAX_RANGES};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -140,7 +140,7 @@ fn walk<'a>(object: &'a Value, way: &[Down]) -> Result<Option<&'a Value>, ()> {
                     Ok(at) => Some(at),
                     Err(_) => items.len().checked_sub(from_end),
                 };
-                Some(at.and_then(|at| items.get(at)).ok_or(())?)
+                at.and_then(|at| items.get(at))
             }
             (Down::Index(_), _) => return Err(()),
         };
@@ -211,17 +211,167 @@ fn ranges_nest_to_a_limit() {
 }
 
 #[test]
-fn a_range_over_nothing_has_no_value() {
-    let object = json!({"none": [], "nulls": [null], "list": [1]});
+fn null_missing_and_empty_give_nothing_and_no_error() {
+    let object = json!({
+        "null": null, "empty": [], "two": [1, 2], "nulls": [null], "list": [{"x": null}, {"x": 1}],
+    });
     for path in [
-        "range .nulls[*]}{@}{end",
-        "range .nulls[*]}{range @}{@}{end}{end",
-        "range .none[*]}{[0]}{end",
+        ".missing[0]",
+        ".missing[?(@.x==1)]",
+        ".null[0]",
+        ".null[1:2]",
+        ".null[?(@.x==1)]",
+        ".null[?(@.x)]",
+        ".null.x",
+        ".null[*]",
+        ".empty[0]",
+        ".empty[-1]",
+        ".empty[0].x",
+        ".empty[1:]",
+        ".empty[?(@.x==1)]",
+        ".two[2]",
+        ".two[-3]",
+        ".two[-3].x",
+        ".two[2:]",
+        ".two[-1:1]",
+        ".two[9223372036854775807]",
+        ".two[-9223372036854775808]",
+        ".list[?(@.x==2)]",
+        ".nulls[?(@>1)]",
+        "range .empty[*]}{[0]}{end",
+        "range .empty[*]}{@}{end",
+        "range .missing}{[?(@.x==1)]}{end",
     ] {
-        let outcome = JsonPath::parse(path).unwrap().eval(&object).map(|_| ());
-        assert!(outcome.is_err(), "{path}");
+        let path = JsonPath::parse(path).unwrap();
+        let found = path.eval(&object).unwrap();
+        assert!(
+            found.iter().all(|block| block.is_empty()),
+            "{path:?}: {found:?}"
+        );
     }
+    let found = |path: &str| {
+        let path = JsonPath::parse(path).unwrap();
+        let found = path.eval(&object).unwrap();
+        let values = found.iter().flat_map(|block| block.iter());
+        values.map(|found| found.value().clone()).collect::<Value>()
+    };
+    // What is there is found beside what is not.
+    assert_eq!(found(".two[1:9]"), json!([2]));
+    assert_eq!(found(".two[-9:1]"), json!([1]));
+    assert_eq!(found(".two[0,5]"), json!([1]));
+    assert_eq!(found(".list[?(@.x==1)].x"), json!([1]));
+    assert_eq!(found(".list[?(@.x)].x"), json!([1]));
+    assert_eq!(found("range .nulls[*]}{@}{end"), json!([null]));
     // The end of an empty range is found, and what follows counts.
-    let after = JsonPath::parse("range .none[*]}{@}{end}{.list").unwrap();
-    assert_eq!(after.eval(&object).unwrap()[0][0].value(), &json!([1]));
+    assert_eq!(found("range .empty[*]}{@}{end}{.two[0]"), json!([1]));
+}
+
+#[test]
+fn a_mistake_of_the_path_itself_is_an_error_whatever_the_list_holds() {
+    for list in [json!([]), json!([1, 2, 3, 4, 5])] {
+        let object = json!({ "list": list });
+        let path = JsonPath::parse(".list[3:1]").unwrap();
+        let reversed = EvalError::StartAfterEnd { start: 3, end: 1 };
+        assert_eq!(path.eval(&object).unwrap_err(), reversed);
+    }
+    let object = json!({"text": "x", "object": {}});
+    for path in [".text[0]", ".object[0]", ".text[?(@.x)]", ".object[?(@.x)]"] {
+        assert!(
+            JsonPath::parse(path).unwrap().eval(&object).is_err(),
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn a_quoted_key_may_hold_dots() {
+    let object = json!({
+        "used": {"requests.cpu": "2", "limits": {"cpu": "4"}, "limits.cpu": "never", "a b": 1},
+        "list": [{"k.x": 1, "n": "first"}, {"k.x": 2, "n": "second"}],
+    });
+    let found = |path: &str| {
+        let path = JsonPath::parse(path).unwrap();
+        let found = path.eval(&object).unwrap();
+        let values = found[0].iter().map(|found| found.value().clone());
+        values.collect::<Vec<_>>()
+    };
+    assert_eq!(found(".used['requests.cpu']"), ["2"]);
+    assert_eq!(found(".used.requests\\.cpu"), ["2"]);
+    assert_eq!(found(".used['requests\\.cpu']"), ["2"]);
+    assert_eq!(found(".used['a b']"), [1]);
+    assert_eq!(found(".used['limits.cpu']"), ["4"], "as kubectl reads it");
+    assert_eq!(found(".used['memory.cpu']"), [""; 0]);
+    assert_eq!(found(".used['requests.cpu','limits.cpu']"), ["2", "4"]);
+    assert_eq!(found(".list[?(@['k.x']==2)].n"), ["second"]);
+    let path = JsonPath::parse("['used.x']").unwrap();
+    assert!(path.may_read("used") && path.may_read("used.x") && !path.may_read("list"));
+}
+
+#[test]
+fn integers_beyond_64_bits_signed_are_compared_exactly_or_not_at_all() {
+    let object: Value = serde_json::from_str(
+        r#"{"l": [{"n": 9223372036854775807}, {"n": 9223372036854775808},
+            {"n": 9223372036854775809}, {"n": 18446744073709551615}]}"#,
+    )
+    .unwrap();
+    let found = |path: &str| {
+        let path = JsonPath::parse(path).unwrap();
+        let found = path.eval(&object).unwrap();
+        let values = found[0].iter().map(|found| found.value().clone());
+        values.collect::<Value>()
+    };
+    assert_eq!(
+        found(".l[?(@.n==9223372036854775808)].n"),
+        json!([9_223_372_036_854_775_808_u64])
+    );
+    assert_eq!(
+        found(".l[?(@.n<9223372036854775809)].n")
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
+    let rounded: Value = serde_json::from_str(r#"{"l": [{"n": 18446744073709551617}]}"#).unwrap();
+    for path in [".l[?(@.n==18446744073709551618)]", ".l[?(@.n>1.5)]"] {
+        let path = JsonPath::parse(path).unwrap();
+        let error = path.eval(&rounded).unwrap_err();
+        assert!(matches!(error, EvalError::Inexact(_)), "{error}");
+    }
+}
+
+#[test]
+fn a_path_is_bounded_in_length() {
+    let at_limit = ".a".repeat(MAX_PATH_BYTES / 2);
+    assert!(JsonPath::parse(&at_limit).is_ok());
+    let beyond = JsonPath::parse(&(at_limit + "b")).unwrap_err();
+    assert_eq!(
+        beyond.to_string(),
+        "the path has 16385 bytes, at most 16384 are allowed"
+    );
+}
+
+#[test]
+fn every_step_and_every_compared_text_is_paid_for() {
+    // Each step gives nothing, but has as many values to look at.
+    let wide = json!({ "l": vec![1; 200_000] });
+    let path = format!(".l[*]['{}']", vec!["a"; 1_000].join("','"));
+    let path = JsonPath::parse(&path).unwrap();
+    assert_eq!(path.eval(&wide).unwrap_err(), EvalError::TooManyVisits);
+    // Two long texts that are equal to their last letter, compared over and over.
+    let long = "x".repeat(500_000);
+    let object = json!({ "l": [{"a": long, "b": long}] });
+    let many = vec!["'l'"; 100].join(",");
+    let path = format!("['x',{many}][?(@.a==@.b)]");
+    let nested = json!({ "l": {"l": [{"a": long, "b": long}]}, "x": object });
+    let path = JsonPath::parse(&format!("[{many}]{path}")).unwrap();
+    assert_eq!(path.eval(&nested).unwrap_err(), EvalError::TooManyVisits);
+    // What is left over of one path is what the next one has.
+    let path = JsonPath::parse(".l[*]").unwrap();
+    let mut visits = 500_000;
+    assert!(path.eval_within(&wide, &mut visits).is_ok());
+    assert!(path.eval_within(&wide, &mut visits).is_ok());
+    assert_eq!(
+        path.eval_within(&wide, &mut visits).unwrap_err(),
+        EvalError::TooManyVisits
+    );
 }

@@ -30,11 +30,11 @@ impl fmt::Display for Operation {
 
 /// The message for a commit of `objects`.
 ///
-/// One object is a line without its namespace, such as `[CREATE] apps/v1/deployments/web`. Several
-/// are counted in the first line and listed below it with their namespaces, up to 100.
+/// One object is a line, such as `[CREATE] apps/v1/deployments/prod/web`. Several are counted in the
+/// first line and listed below it, up to 100.
 pub fn message(objects: &[(Operation, ObjectName)]) -> String {
     if let [(operation, object)] = objects {
-        return format!("[{operation}] {}", shown(object, None));
+        return format!("[{operation}] {}", shown(object));
     }
     let count = |wanted| {
         objects
@@ -56,25 +56,25 @@ pub fn message(objects: &[(Operation, ObjectName)]) -> String {
         format!("{} objects: {}", objects.len(), counts.join(", ")),
         String::new(),
     ];
-    lines.extend(objects.iter().take(LISTED).map(|(operation, object)| {
-        format!(
-            "[{operation}] {}",
-            shown(object, object.namespace.as_deref())
-        )
-    }));
+    lines.extend(
+        objects
+            .iter()
+            .take(LISTED)
+            .map(|(operation, object)| format!("[{operation}] {}", shown(object))),
+    );
     if let Some(more) = objects.len().checked_sub(LISTED).filter(|more| *more > 0) {
         lines.push(format!("and {more} more"));
     }
     lines.join("\n")
 }
 
-fn shown(object: &ObjectName, namespace: Option<&str>) -> String {
+fn shown(object: &ObjectName) -> String {
     let group = Some(object.group.as_str()).filter(|group| !group.is_empty());
     let parts = [
         group,
         Some(object.version.as_str()),
         Some(object.resource.as_str()),
-        namespace,
+        object.namespace.as_deref(),
         Some(object.name.as_str()),
     ];
     let path = parts.into_iter().flatten().collect::<Vec<_>>().join("/");
@@ -109,12 +109,12 @@ mod tests {
         let web = object("apps", "deployments", Some("prod"), "web");
         assert_eq!(
             message(&[(Operation::Create, web)]),
-            "[CREATE] apps/v1/deployments/web"
+            "[CREATE] apps/v1/deployments/prod/web"
         );
         let pod = object("", "pods", Some("prod"), "app-pod");
         assert_eq!(
             message(&[(Operation::Update, pod)]),
-            "[UPDATE] v1/pods/app-pod"
+            "[UPDATE] v1/pods/prod/app-pod"
         );
         let namespace = object("", "namespaces", None, "test-namespace");
         assert_eq!(

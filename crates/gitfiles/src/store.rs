@@ -11,7 +11,7 @@
 //! begins with nothing.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
@@ -39,9 +39,13 @@ impl Store {
     /// Opens or makes the store for `key` below `work_dir`.
     pub(crate) fn open(work_dir: &Path, key: &str) -> Result<Self> {
         let folder = work_dir.join(id_of(Kind::Blob, key.as_bytes())?.to_string());
-        fs::create_dir_all(&folder).map_err(at(&folder))?;
+        for dir in [work_dir, &folder] {
+            muster_privatefiles::create_dir_all(dir).map_err(at(dir))?;
+        }
         let path = folder.join("lock");
-        let lock = File::create(&path).map_err(at(&path))?;
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true);
+        let lock = muster_privatefiles::open(&path, &mut options).map_err(at(&path))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -60,7 +64,9 @@ impl Store {
     pub(crate) fn objects(&self, limits: &Limits) -> Result<Objects> {
         let folder = self.objects_folder();
         let packs = folder.join("pack");
-        fs::create_dir_all(&packs).map_err(at(&packs))?;
+        for dir in [&folder, &packs] {
+            muster_privatefiles::create_dir_all(dir).map_err(at(dir))?;
+        }
         Objects::open(&folder, limits.object_bytes)
     }
 
@@ -80,7 +86,11 @@ impl Store {
         match tip {
             Some(tip) => {
                 let new = self.folder.join("tip.new");
-                fs::write(&new, format!("{tip}\n")).map_err(at(&new))?;
+                let mut options = File::options();
+                options.write(true).create(true).truncate(true);
+                muster_privatefiles::open(&new, &mut options)
+                    .and_then(|mut file| file.write_all(format!("{tip}\n").as_bytes()))
+                    .map_err(at(&new))?;
                 fs::rename(&new, &path).map_err(at(&path))
             }
             None => ignore_missing(fs::remove_file(&path)).map_err(at(&path)),
@@ -117,6 +127,12 @@ impl Store {
             Ok(outcome) => {
                 if let Some(keep) = outcome.keep_path {
                     ignore_missing(fs::remove_file(&keep)).map_err(at(&keep))?;
+                }
+                for path in [outcome.data_path, outcome.index_path]
+                    .into_iter()
+                    .flatten()
+                {
+                    muster_privatefiles::narrow(&path).map_err(at(&path))?;
                 }
                 Ok(Ok(()))
             }

@@ -14,6 +14,7 @@ mod finalizer;
 mod hub;
 mod link;
 mod local;
+mod sequence_file;
 mod source;
 mod status_writes;
 

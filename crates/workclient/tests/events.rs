@@ -18,8 +18,8 @@ use muster_api::work::{ManifestWork, RawManifestWork};
 use muster_apiserver::{Admission, AdmissionRequest, ApiServer};
 use muster_cloudevents::bus::{Bus, BusEvent, Connection, Loopback, Publisher, Session};
 use muster_cloudevents::client::{ClientOptions, ConnectionState};
-use muster_cloudevents::work::Form;
-use muster_cloudevents::{Dialect, Topics};
+use muster_cloudevents::work::{Form, WorkCodec, carries_content};
+use muster_cloudevents::{Action, Dialect, Source, Topics};
 use muster_workclient::events::{AgentEvents, AgentWorks, EventLink, HubEvents, SourceEvents};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -615,6 +615,189 @@ async fn a_work_that_cannot_be_sent_says_so() {
     until(&there, "the other", |works| is_done(&works["good"])).await;
     change(&there, "bad", json!({"spec": spec("third")})).await;
     until(&there, "mended", |works| works.values().all(is_done)).await;
+}
+
+/// As a client-side `kubectl apply` leaves it: with a copy of itself in an annotation.
+fn applied(name: &str, bytes: usize) -> ManifestWork {
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "m", "namespace": "default"}, "data": {"text": "x".repeat(bytes)},
+    });
+    let mut work = json!({
+        "apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
+        "metadata": {"name": name},
+        "spec": {"workload": {"manifests": [map]}},
+    });
+    // kubectl itself has no room for more.
+    let mut copy = work.to_string();
+    copy.truncate(240_000);
+    work["metadata"]["annotations"] =
+        json!({"kubectl.kubernetes.io/last-applied-configuration": copy, "mine": "1"});
+    serde_json::from_value(work).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn works_as_kubectl_applies_them_arrive_and_go() {
+    let (bus, api) = (Loopback::new(), hub_api().await);
+    let _hub = Hub::start(&bus, api.client()).await;
+    let there = on_hub(&api, "edge-a");
+    let edge = Edge::start(&bus, "edge-a", None).await;
+    let here = edge.api("edge-a");
+    for (name, bytes) in [("large", 120_000), ("largest", 511_800)] {
+        let params = PostParams::default();
+        there.create(&params, &applied(name, bytes)).await.unwrap();
+        until(&here, name, |works| works.contains_key(name)).await;
+        let work = here.get(name).await.unwrap();
+        assert!(work.spec.workload.manifests[0].as_json().len() > bytes);
+        assert_eq!(work.annotations()["mine"], "1");
+        let copy = "kubectl.kubernetes.io/last-applied-configuration";
+        assert!(!work.annotations().contains_key(copy));
+        delete(&there, name).await;
+        until(&there, "gone", |works| !works.contains_key(name)).await;
+        until(&here, "gone", |works| !works.contains_key(name)).await;
+    }
+}
+
+/// Annotations that no event can carry keep a work from being sent, and never from being deleted,
+/// whether its agent has an older version of it or nothing.
+#[tokio::test(start_paused = true)]
+async fn a_work_that_cannot_be_sent_can_be_deleted() {
+    let (bus, api) = (Loopback::new(), hub_api().await);
+    let _hub = Hub::start(&bus, api.client()).await;
+    let (there, away) = (on_hub(&api, "edge-a"), on_hub(&api, "edge-b"));
+    let edge = Edge::start(&bus, "edge-a", None).await;
+    let here = edge.api("edge-a");
+    create(&there, "had", "first").await;
+    until(&there, "applied", |works| works.values().all(is_done)).await;
+    let long =
+        json!({"metadata": {"annotations": {"mine": "x".repeat(200_000)}}, "spec": spec("second")});
+    create(&there, "new", "first").await;
+    create(&away, "away", "first").await;
+    for (api, name) in [(&there, "had"), (&there, "new"), (&away, "away")] {
+        change(api, name, long.clone()).await;
+        let said = |works: &BTreeMap<String, ManifestWork>| {
+            let status = works[name].status.as_ref();
+            let mut conditions = status.into_iter().flat_map(|status| &status.conditions);
+            conditions.any(|condition| {
+                condition.reason == "NotSendable" && condition.message.contains("mine has 200000")
+            })
+        };
+        until(api, name, said).await;
+    }
+    for (api, name) in [(&there, "had"), (&there, "new"), (&away, "away")] {
+        delete(api, name).await;
+        until(api, name, |works| !works.contains_key(name)).await;
+    }
+    until(&here, "gone", BTreeMap::is_empty).await;
+}
+
+/// What is wrong with one manifest of a bundle is that one's: the agent gets them all.
+#[tokio::test(start_paused = true)]
+async fn a_bundle_with_a_manifest_that_cannot_be_applied_arrives() {
+    let bus = Loopback::new();
+    let edge = Edge::start(&bus, "edge-a", None).await;
+    let here = edge.api("edge-a");
+    let source = Source::new("hub", dialect(), WorkCodec(Form::Bundles)).unwrap();
+    let mut work: ManifestWork = serde_json::from_value(json!({
+        "apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
+        "metadata": {"name": "w", "namespace": "edge-a", "uid": "u", "generation": 1},
+        "spec": spec("first"),
+    }))
+    .unwrap();
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "taken-out"}});
+    let pod = serde_json::from_value(pod).unwrap();
+    work.spec.workload.manifests.insert(0, pod);
+    let mut outgoing = source.send(Action::CreateRequest, &work).unwrap();
+    let text = String::from_utf8(outgoing.message.payload.to_vec()).unwrap();
+    let text = text.replace(r#""name":"taken-out""#, r#""generateName":"web-""#);
+    assert!(text.contains("generateName"));
+    outgoing.message.payload = text.into();
+    let connection = bus.open(Session::default());
+    connection.publisher.publish(outgoing).await.unwrap();
+    until(&here, "w", |works| works.contains_key("w")).await;
+    let manifests = here.get("w").await.unwrap().spec.workload.manifests;
+    assert_eq!(manifests.len(), 2);
+    assert!(manifests[0].as_json().contains("generateName"));
+}
+
+/// An event of the design text with one manifest: the status of its object comes back whole.
+#[tokio::test(start_paused = true)]
+async fn a_manifest_event_is_answered_with_the_status_of_its_object() {
+    let bus = Loopback::new();
+    let agent = AgentEvents {
+        cluster: "edge-a".to_owned(),
+        agent: "edge-a-work-agent".to_owned(),
+        dialect: Dialect::Enhancement,
+        form: Form::Bundle,
+        file: None,
+        options: options(),
+    };
+    let works = AgentWorks::start(agent, &bus).await.unwrap();
+    let here: Api<ManifestWork> = Api::namespaced(works.client(), "edge-a");
+    let codec = WorkCodec(Form::Manifest);
+    let source = Source::new("hub", Dialect::Enhancement, codec).unwrap();
+    let work = serde_json::from_value(json!({
+        "apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
+        "metadata": {"name": "w", "namespace": "edge-a", "uid": "u", "generation": 1},
+        "spec": spec("first"),
+    }));
+    let filters = vec!["/sources/hub/clusters/+/status".to_owned()];
+    let mut wire = bus.open(Session {
+        filters,
+        will: None,
+    });
+    let outgoing = source.send(Action::CreateRequest, &work.unwrap()).unwrap();
+    wire.publisher.publish(outgoing).await.unwrap();
+    let there = until(&here, "u", |works| works.contains_key("u")).await;
+    assert!(carries_content(there["u"].metadata.annotations.as_ref()));
+    // Longer than the hub's API would take.
+    let content = json!({"conditions": [{"type": "Progressing", "message": "x".repeat(5_000)}]});
+    let value = json!({"name": "status", "fieldValue": {"type": "JsonRaw", "jsonRaw": content.to_string()}});
+    let manifest = json!({
+        "resourceMeta": {"ordinal": 0, "kind": "ConfigMap", "name": "m"},
+        "statusFeedback": {"values": [value]},
+        "conditions": [],
+    });
+    let status = json!({"status": {"resourceStatus": {"manifests": [manifest]}}});
+    let params = PatchParams::default();
+    here.patch_status("u", &params, &Patch::Merge(status))
+        .await
+        .unwrap();
+    loop {
+        let event = tokio::time::timeout(DEADLINE, wire.events.recv()).await;
+        let BusEvent::Message(message) = event.unwrap().unwrap() else {
+            continue;
+        };
+        let payload: Value = serde_json::from_slice(&message.message.payload).unwrap();
+        if !payload["contentStatus"].is_null() {
+            assert_eq!(payload["contentStatus"], content);
+            return;
+        }
+    }
+}
+
+/// An agent with a clock that was set back, over a restart with what it had.
+#[tokio::test(start_paused = true)]
+async fn an_agent_keeps_above_the_sequence_ids_of_its_last_life() {
+    let (bus, api) = (Loopback::new(), hub_api().await);
+    let _hub = Hub::start(&bus, api.client()).await;
+    let there = on_hub(&api, "edge-a");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("edge-a.redb");
+    let edge = Edge::start(&bus, "edge-a", Some(file.clone())).await;
+    create(&there, "one", "first").await;
+    until(&there, "applied", |works| works.values().all(is_done)).await;
+    edge.stop().await;
+    // As if it had been an hour ahead.
+    let kept = dir.path().join("edge-a.sequence");
+    let id: i64 = std::fs::read_to_string(&kept).unwrap().parse().unwrap();
+    std::fs::write(&kept, (id + (3_600_000 << 22)).to_string()).unwrap();
+    let edge = Edge::start(&bus, "edge-a", Some(file)).await;
+    change(&there, "one", json!({"spec": spec("second")})).await;
+    until(&there, "second", |works| works.values().all(is_done)).await;
+    edge.stop().await;
+    let next: i64 = std::fs::read_to_string(&kept).unwrap().parse().unwrap();
+    assert!(next > id + (3_600_000 << 22), "{next} {id}");
 }
 
 /// Whatever the bus does, and whoever starts anew: in the end each cluster has what the hub wants,

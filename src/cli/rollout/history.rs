@@ -63,7 +63,8 @@ pub(super) async fn show(args: &HistoryArgs) -> Result<(), CommandError> {
             )));
         };
         let template = revised_template(object).unwrap_or(&Value::Null);
-        let yaml = serde_saphyr::to_string(template).map_err(|source| CommandError::Yaml {
+        let yaml = muster_core::yaml::from_json(&template.to_string());
+        let yaml = yaml.map_err(|source| CommandError::Yaml {
             what: format!("revision {number} of {target}"),
             source,
         })?;

@@ -4,8 +4,8 @@ use muster_broker::{Identities, IdentityError};
 use muster_cloudevents::access::Principal;
 
 /// What a line looks like.
-const FORM: &str = "expected `user NAME HASH` or `certificate NAME`, and then `agent CLUSTER`, \
-                    `source ID` or `everything`";
+const FORM: &str = "expected `user NAME HASH` or `certificate NAME`, then `agent CLUSTER`, \
+                    `source ID` or `everything`, and then maybe `client-id ID…`";
 
 /// A line is none of the file's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -21,15 +21,21 @@ pub(super) struct User {
     /// Of a user; a certificate has none.
     hash: Option<String>,
     principal: Principal,
+    /// Client ids that it may use beside those derived from its name.
+    client_ids: Vec<String>,
 }
 
 impl User {
     pub(super) fn add_to(&self, identities: Identities) -> Result<Identities, IdentityError> {
         let principal = self.principal.clone();
-        match &self.hash {
+        let identities = match &self.hash {
             Some(hash) => identities.user(&self.name, hash, principal),
             None => identities.certificate(&self.name, principal),
-        }
+        }?;
+        let mut ids = self.client_ids.iter();
+        ids.try_fold(identities, |identities, id| {
+            identities.client_id(id, &self.principal)
+        })
     }
 }
 
@@ -49,16 +55,24 @@ fn user(line: &str) -> Option<User> {
         ["certificate", name, role @ ..] => (name, None, role),
         _ => return None,
     };
-    let principal = match role {
-        ["agent", cluster] => Principal::Agent((*cluster).to_owned()),
-        ["source", id] => Principal::Source((*id).to_owned()),
-        ["everything"] => Principal::Everything,
+    let (principal, rest) = match role {
+        ["agent", cluster, rest @ ..] => (Principal::Agent((*cluster).to_owned()), rest),
+        ["source", id, rest @ ..] => (Principal::Source((*id).to_owned()), rest),
+        ["everything", rest @ ..] => (Principal::Everything, rest),
+        _ => return None,
+    };
+    let client_ids = match rest {
+        [] => Vec::new(),
+        ["client-id", ids @ ..] if !ids.is_empty() => {
+            ids.iter().map(|id| (*id).to_owned()).collect()
+        }
         _ => return None,
     };
     Some(User {
         name: (*name).to_owned(),
         hash,
         principal,
+        client_ids,
     })
 }
 
@@ -68,9 +82,11 @@ mod tests {
 
     #[test]
     fn each_line_is_somebody() {
-        let text = "# who\n\nuser a $argon2id$x agent edge-a\n  certificate c source hub\nuser o h everything\n";
+        let text = "# who\n\nuser a $argon2id$x agent edge-a\n  certificate c source hub\nuser o h everything\nuser b h agent edge-b client-id factory-7 factory-8\n";
         let users = read(text).unwrap();
-        assert_eq!(users.len(), 3);
+        assert_eq!(users.len(), 4);
+        assert_eq!(users[3].client_ids, ["factory-7", "factory-8"]);
+        assert!(users[0].client_ids.is_empty());
         assert_eq!(users[0].principal, Principal::Agent("edge-a".to_owned()));
         assert_eq!(users[0].hash.as_deref(), Some("$argon2id$x"));
         assert_eq!((users[1].name.as_str(), &users[1].hash), ("c", &None));
@@ -83,6 +99,7 @@ mod tests {
             "user a",
             "user a h agent",
             "user a h agent b c",
+            "user a h agent b client-id",
             "certificate c",
             "a h agent b",
             "user a h king b",

@@ -146,7 +146,7 @@ async fn everything_is_kept_and_not_told_again_by_another_life(world: World) -> 
     // Whatever it would have told comes before what changes now.
     ruled.apply(&config_map("after", "1")).await?;
     record
-        .commits_are(&tip, "[CREATE] v1/configmaps/after")
+        .commits_are(&tip, &format!("[CREATE] v1/configmaps/{namespace}/after"))
         .await?;
     let after = record.files()?;
     ensure!(files.lines().all(|file| after.contains(file)), "{after}");

@@ -4,6 +4,7 @@ mod ending;
 mod everything;
 mod lives;
 mod sinks;
+mod yaml;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ pub(crate) fn stories() -> Vec<Story> {
     stories.extend(everything::stories());
     stories.extend(lives::stories());
     stories.extend(sinks::stories());
+    stories.extend(yaml::stories());
     stories
 }
 
@@ -305,7 +307,7 @@ async fn a_rule_has_changes_told_until_it_goes(world: World) -> Result<()> {
 /// C128, K4, S65.
 async fn ten_rules_in_a_second_cost_one_update(world: World) -> Result<()> {
     let ruled = Ruled::new(&world).await?;
-    let types = ["configmaps", "secrets", "services"];
+    let types = ["configmaps", "limitranges", "services"];
     let served = ruled.served(&types).await?;
     ruled.create_rule(&rule("first", &["configmaps"])).await?;
     ruled

@@ -2,7 +2,8 @@
 
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
@@ -19,7 +20,77 @@ pub(crate) fn stories() -> Vec<Story> {
     on_each_backend![
         objects_are_kept_in_a_repository_and_published,
         a_sink_that_fails_holds_up_nobody_and_says_why,
+        secrets_are_written_in_plain_only_where_that_is_allowed,
     ]
+}
+
+/// Files and folders below `path` that others than their owner can read.
+fn readable_by_others(path: &Path) -> Result<Vec<PathBuf>> {
+    let found = std::fs::metadata(path).with_context(|| path.display().to_string())?;
+    let mut all = Vec::new();
+    if found.permissions().mode() & 0o077 != 0 {
+        all.push(path.to_owned());
+    }
+    if found.is_dir() {
+        for entry in std::fs::read_dir(path)? {
+            all.extend(readable_by_others(&entry?.path())?);
+        }
+    }
+    Ok(all)
+}
+
+/// A sink that writes objects as they are takes no Secrets, also not by a wildcard, unless its settings
+/// allow it. What is written can be read by its owner only.
+async fn secrets_are_written_in_plain_only_where_that_is_allowed(world: World) -> Result<()> {
+    let (logs, kept) = (
+        world.dir(&unique_name("open-sink"))?.join("logs"),
+        world.dir(&unique_name("kept-rules"))?,
+    );
+    let open = logs.join("open.log");
+    let ruled = Ruled::with(
+        &world,
+        &format!(
+            "[[sinks]]\nname = \"open\"\nkind = \"log\"\npath = {:?}\nplain_secrets = true\n\
+             [rules]\ndata_dir = {:?}\n",
+            open.display().to_string(),
+            kept.display().to_string(),
+        ),
+    )
+    .await?;
+    let mut to_open = rule("open", &["secrets"]);
+    to_open["spec"]["destination"] = json!("open");
+    ruled.create_rule(&to_open).await?;
+    ruled
+        .create_rule(&rule("closed", &["configmaps", "secrets"]))
+        .await?;
+    ruled.create_rule(&rule("wide", &["*"])).await?;
+    ruled
+        .row_is("closed", "closed file False RefusedBySink 1 0")
+        .await?;
+    let message = ruled.message_of("closed").await?;
+    ensure!(message.contains("plain_secrets"), "{message}");
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hush"},
+        "data": {"token": "aHVzaC1odXNo"}});
+    ruled.apply(&secret).await?;
+    eventually(LIMIT, "the Secret to be told where it may", || async {
+        let text = std::fs::read_to_string(&open)?;
+        ensure!(text.contains("aHVzaC1odXNo"), "{text}");
+        Ok(())
+    })
+    .await?;
+    // Whatever would have been told of it comes before this.
+    ruled.apply(&config_map("after", "1")).await?;
+    ruled.tells("after", &["CREATE after 1"]).await?;
+    let text = std::fs::read_to_string(&ruled.file)?;
+    ensure!(
+        !text.contains("hush") && !text.contains("aHVzaC1odXNo"),
+        "{text}"
+    );
+    let mut readable = readable_by_others(&logs)?;
+    readable.extend(readable_by_others(&kept)?);
+    readable.extend(readable_by_others(&ruled.file)?);
+    ensure!(readable.is_empty(), "{readable:?}");
+    Ok(())
 }
 
 pub(super) fn git(args: &[&str]) -> Result<String> {
@@ -198,7 +269,7 @@ async fn objects_are_kept_in_a_repository_and_published(world: World) -> Result<
     );
     let subjects = git(&["-C", &path, "log", "--format=%s", "main"])?;
     ensure!(
-        subjects.starts_with("[DELETE] v1/configmaps/kept\n"),
+        subjects.starts_with(&format!("[DELETE] v1/configmaps/{name}/kept\n")),
         "{subjects}"
     );
     Ok(())

@@ -93,9 +93,39 @@ async fn a_path_to_a_list_costs_only_its_own_value() {
     assert_eq!(
         text,
         "Sync status feedback failed with error \
-         the type []interface {} of the value for wrong is not found"
+         the value for wrong is a list, but only a string, a boolean or an integer of 64 bits can \
+         be reported without the feature gate RawFeedbackJsonString"
     );
     assert!(current(&work, WORK_APPLIED, "True") && current(&work, WORK_AVAILABLE, "True"));
+    world.end().await;
+}
+
+/// As the design text has it for events with one manifest: `contentStatus` is what its rule `status`
+/// leads to, whatever the agent does with lists and objects elsewhere.
+#[actix::test]
+async fn a_work_that_came_as_one_manifest_reports_the_status_of_its_object() {
+    let world = World::start().await;
+    let rules = paths(&[("status", ".status")]);
+    let configs = [config("apps", "deployments", "web", rules)];
+    world
+        .create_work("w", with_configs([deployment("web")], configs))
+        .await;
+    world.settled("w").await;
+    let form = "io.open-cluster-management.works.v1alpha1.manifest";
+    let came = json!({"cloudevents.open-cluster-management.io/datatype": form});
+    let patch = json!({"metadata": {"annotations": came}});
+    world.patch_work("w", patch).await;
+    let status = json!({"replicas": 3, "conditions": [{"type": "Progressing", "status": "True"}]});
+    world.set_status(deploy("web"), status.clone()).await;
+    let work = world
+        .work("w", |work| {
+            values(work, 0)
+                .iter()
+                .any(|(name, value)| *name == "status" && value["replicas"] == 3)
+        })
+        .await;
+    assert_eq!(values(&work, 0), [("status", status)]);
+    assert_eq!(manifests(&work, STATUS_FEEDBACK_SYNCED), ["True"]);
     world.end().await;
 }
 
@@ -114,13 +144,77 @@ async fn a_kind_without_well_known_status_says_so() {
         .create_work("w", with_configs([deployment("web"), account], configs))
         .await;
     let work = world.settled("w").await;
-    assert_eq!(manifests(&work, STATUS_FEEDBACK_SYNCED), ["True", "False"]);
+    assert_eq!(manifests(&work, STATUS_FEEDBACK_SYNCED), ["True", "True"]);
     assert_eq!(values(&work, 1), []);
     assert_eq!(
         message(&work, 1, STATUS_FEEDBACK_SYNCED),
-        "Sync status feedback failed with error cannot find the wellknown statuses \
-         for resource with gvk /v1, Kind=ServiceAccount"
+        "/v1, Kind=ServiceAccount has no well-known status values"
     );
+    world.end().await;
+}
+
+/// The agent may report longer values than the definition of works on the hub admits.
+#[actix::test]
+async fn a_value_that_the_hub_refuses_hides_no_other() {
+    let world = World::with(|settings| {
+        settings.feedback.raw_json = true;
+        settings.feedback.max_json_raw_bytes = 4096;
+    })
+    .await;
+    let small: Vec<String> = (0..9).map(|n| n.to_string()).collect();
+    let mut data: serde_json::Map<String, Value> =
+        small.iter().map(|n| (format!("k{n}"), json!(n))).collect();
+    data.insert("long".to_owned(), json!("x".repeat(2_000)));
+    let names: Vec<(String, String)> = small
+        .iter()
+        .map(|n| (format!("v{n}"), format!(".data.k{n}")))
+        .collect();
+    let mut wanted: Vec<(&str, &str)> = names
+        .iter()
+        .map(|(name, path)| (&**name, &**path))
+        .collect();
+    wanted.insert(4, ("all", ".data"));
+    let configs = [config("", "configmaps", "cm", paths(&wanted))];
+    world
+        .create_work("w", with_configs([config_map("cm", data.into())], configs))
+        .await;
+    let work = world
+        .work("w", |work| {
+            current(work, WORK_APPLIED, "True") && values(work, 0).len() == 9
+        })
+        .await;
+    assert_eq!(manifests(&work, STATUS_FEEDBACK_SYNCED), ["False"]);
+    let text = message(&work, 0, STATUS_FEEDBACK_SYNCED);
+    assert!(
+        text.starts_with(
+            "Sync status feedback failed with error the hub refuses the value for all: Too long"
+        ),
+        "{text}"
+    );
+    assert!(current(&work, WORK_APPLIED, "True"));
+    // Later polls know that, and write nothing.
+    let version = world.settled("w").await.metadata.resource_version;
+    let tried = world.hub_tap.writes().len();
+    tokio::time::sleep(POLL * 5).await;
+    assert_eq!(world.settled("w").await.metadata.resource_version, version);
+    assert_eq!(world.hub_tap.writes().len(), tried);
+    // A value that fits by now is reported.
+    let short = json!({"k0": "0"});
+    world
+        .edit_work(
+            "w",
+            with_configs(
+                [config_map("cm", short)],
+                [config("", "configmaps", "cm", paths(&wanted))],
+            ),
+        )
+        .await;
+    let work = world
+        .work("w", |work| {
+            values(work, 0).iter().any(|(name, _)| *name == "all")
+        })
+        .await;
+    assert_eq!(manifests(&work, STATUS_FEEDBACK_SYNCED), ["True"]);
     world.end().await;
 }
 

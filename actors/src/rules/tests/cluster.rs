@@ -798,6 +798,70 @@ async fn a_rule_that_waits_for_a_watch_says_so() {
     ruled.end().await;
 }
 
+/// Each type that waits is named, beside what else is missing; only those count as watched that are.
+#[actix::test]
+async fn a_rule_names_each_type_that_waits_for_a_watch() {
+    let ruled = Ruled::start_with(true, 1).await;
+    ruled
+        .put("first", "one", json!([item(&["configmaps"])]))
+        .await;
+    ruled.reason_is("first", "Watching").await;
+    let three = json!([item(&["secrets", "services", "nothings"])]);
+    ruled.put("second", "one", three).await;
+    let message = ruled.reason_is("second", "TypeUnknown").await;
+    let waiting = "secrets.v1 in a, services.v1 in a: all 1 watches of the agent \
+                   (watch.max_watches) serve others";
+    assert!(message.starts_with("nothings: "), "{message}");
+    eventually_status(&ruled, |status| {
+        let message = &status.conditions[0].message;
+        message.ends_with(&format!("; {waiting}"))
+            && status.unresolved.len() == 3
+            && status.unresolved[1].reason == "WaitingForWatch"
+            && status.unresolved[2].resource == "services.v1 in a"
+    })
+    .await;
+    let state = ruled.supervisor().await;
+    assert_eq!(
+        (&state["types"], state["areas"].as_array().unwrap().len()),
+        (&json!(1), 3)
+    );
+    ruled.end().await;
+}
+
+async fn eventually_status(ruled: &Ruled, wanted: impl Fn(&WatchRuleStatus) -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(300);
+    loop {
+        let status = ruled.status("second").await;
+        if wanted(&status) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{status:#?}");
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Other operations of the same objects change who hears of what, and no watch.
+#[actix::test]
+async fn other_operations_are_no_change_of_watches() {
+    let ruled = Ruled::start().await;
+    ruled
+        .put("maps", "one", json!([item(&["configmaps"])]))
+        .await;
+    ruled.reason_is("maps", "Watching").await;
+    let (before, opened) = (ruled.updates().await, ruled.gate.opened());
+    let only = json!([{"apiGroups": [""], "resources": ["configmaps"], "operations": ["DELETE"]}]);
+    ruled.put("maps", "one", only).await;
+    sleep(Duration::from_secs(10)).await;
+    ruled.write("a", "x", "1", json!({})).await;
+    ruled.delete("a", "x").await;
+    ruled.hears("one", &["DELETE x"]).await;
+    assert_eq!(
+        (ruled.updates().await, ruled.gate.opened()),
+        (before, opened)
+    );
+    ruled.end().await;
+}
+
 /// A sink that fails shows in its rules, and holds up no other sink.
 #[actix::test]
 async fn a_sink_that_fails_holds_up_no_other() {

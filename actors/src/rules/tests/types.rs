@@ -18,6 +18,17 @@ use crate::rules::discovery;
 const SECRETS_OF_A: &str = "/api/v1/namespaces/a/secrets";
 const WIDGETS_OF_A: &str = "/apis/example.io/v1/namespaces/a/widgets";
 
+async fn eventually_async<T, F: Future<Output = T>>(
+    ask: impl Fn() -> F,
+    wanted: impl Fn(&T) -> bool,
+) {
+    let deadline = Instant::now() + Duration::from_secs(300);
+    while !wanted(&ask().await) {
+        assert!(Instant::now() < deadline);
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
 /// A rule for configmaps and one for widgets, whose types are watched as far as they are served.
 async fn start(start: Start, widgets: &str) -> Ruled {
     let ruled = Ruled::start_as(start).await;
@@ -83,6 +94,104 @@ async fn a_type_that_is_no_more_is_left_after_its_grace() {
     let asked = ruled.gate.requests(WIDGETS_OF_A);
     sleep(Duration::from_secs(300)).await;
     assert_eq!(ruled.gate.requests(WIDGETS_OF_A), asked);
+    ruled.end().await;
+}
+
+/// A type that the API server does not name any more, for good: its watch ends after the grace, and
+/// the sink is told once of each object that it is gone. If the type comes back, so do its objects,
+/// each once.
+#[actix::test]
+async fn a_type_that_is_not_served_any_more_takes_its_objects_with_it() {
+    let ruled = start(Start::default(), "TypeUnknown").await;
+    let server = ruled.server.clone();
+    create(&crds(&server), crd()).await;
+    for name in ["w1", "w2"] {
+        create(&widgets(&server), widget(name)).await;
+    }
+    let mut told = vec!["CREATE w1", "CREATE w2"];
+    ruled.hears("two", &told).await;
+    ruled.gate.hide("example.io");
+    // Within the grace nothing is taken for gone.
+    sleep(Duration::from_secs(45)).await;
+    ruled.hears("two", &told).await;
+    ruled.open(&[MAPS_OF_A, WIDGETS_OF_A]).await;
+    told.extend(["DELETE w1", "DELETE w2"]);
+    ruled.hears("two", &told).await;
+    ruled.open(&[MAPS_OF_A]).await;
+    ruled.reason_is("widgets", "TypeUnknown").await;
+    let rules = ruled.ears["two"].heard.lock().unwrap()[2].rules.to_vec();
+    assert_eq!(rules, ["a/widgets".into()]);
+    sleep(Duration::from_secs(120)).await;
+    ruled.hears("two", &told).await;
+
+    ruled.gate.allow();
+    told.extend(["CREATE w1", "CREATE w2"]);
+    ruled.hears("two", &told).await;
+    sleep(Duration::from_secs(120)).await;
+    ruled.hears("two", &told).await;
+    ruled.end().await;
+}
+
+/// What a sink was told in an earlier life, of a type that is not there any more, is told to be gone.
+#[actix::test]
+async fn a_type_that_went_while_the_agent_was_away_takes_its_objects_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let ruled = start(Start::keeping(&folder, None), "TypeUnknown").await;
+    let server = ruled.server.clone();
+    create(&crds(&server), crd()).await;
+    create(&widgets(&server), widget("w1")).await;
+    ruled.hears("two", &["CREATE w1"]).await;
+    ruled.end().await;
+
+    let again = Start::keeping(&folder, Some(&server));
+    again.gate.hide("example.io");
+    let ruled = Ruled::start_as(again).await;
+    ruled.hears("two", &["DELETE w1"]).await;
+    sleep(Duration::from_secs(120)).await;
+    ruled.hears("two", &["DELETE w1"]).await;
+    ruled.end().await;
+}
+
+/// One failure of discovery does not leave a new type unwatched until the next beat.
+#[actix::test]
+async fn discovery_that_fails_is_tried_again_before_long() {
+    let rare = Start {
+        heartbeat: Duration::from_secs(600),
+        ..Start::default()
+    };
+    let ruled = start(rare, "TypeUnknown").await;
+    let server = ruled.server.clone();
+    ruled.gate.refuse("/apis", 503);
+    create(&crds(&server), crd()).await;
+    create(&widgets(&server), widget("w1")).await;
+    eventually_async(
+        || ruled.supervisor(),
+        |state| state["discovery"].is_string(),
+    )
+    .await;
+    ruled.gate.allow();
+    let before = Instant::now();
+    ruled.hears("two", &["CREATE w1"]).await;
+    let took = before.elapsed();
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    ruled.end().await;
+}
+
+/// For as long as discovery fails it is asked ever more seldom.
+#[actix::test]
+async fn discovery_that_keeps_failing_is_tried_ever_more_seldom() {
+    let rare = Start {
+        heartbeat: Duration::from_secs(600),
+        ..Start::default()
+    };
+    let ruled = start(rare, "TypeUnknown").await;
+    ruled.gate.refuse("/apis", 503);
+    create(&crds(&ruled.server), crd()).await;
+    sleep(Duration::from_secs(30)).await;
+    let first = ruled.gate.requests("/apis");
+    sleep(Duration::from_secs(300)).await;
+    let more = ruled.gate.requests("/apis") - first;
+    assert!((10..=16).contains(&more), "{more}");
     ruled.end().await;
 }
 

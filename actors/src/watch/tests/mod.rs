@@ -73,6 +73,8 @@ struct GateState {
     asked: Vec<String>,
     /// API groups whose own server does not answer.
     stale: Vec<String>,
+    /// API groups that the API server does not name any more.
+    hidden: Vec<String>,
     /// Ends of paths, with how long each request for them waits.
     slow: Vec<(String, Duration)>,
     /// Requests so far, by path.
@@ -141,7 +143,11 @@ impl Gate {
             return Ok(Response::builder().status(code).body(body)?);
         }
         self.lock().asked.push(uri);
-        if path == "/apis" && !self.lock().stale.is_empty() {
+        let as_told = {
+            let state = self.lock();
+            state.stale.is_empty() && state.hidden.is_empty()
+        };
+        if path == "/apis" && !as_told {
             return self.without_stale(server.send(request).await?).await;
         }
         if !query.contains("watch=true") {
@@ -214,14 +220,22 @@ impl Gate {
             .collect()
     }
 
-    /// An answer that says of some groups only that they are not known.
+    /// An answer that says of some groups only that they are not known, and nothing of others.
     async fn without_stale(
         &self,
         answer: Response<Body>,
     ) -> Result<Response<Answer>, tower::BoxError> {
         let (parts, body) = answer.into_parts();
         let mut groups: Value = serde_json::from_slice(&body.collect_bytes().await?)?;
-        let stale = self.lock().stale.clone();
+        let (stale, hidden) = {
+            let state = self.lock();
+            (state.stale.clone(), state.hidden.clone())
+        };
+        if let Some(groups) = groups["items"].as_array_mut() {
+            let is_hidden =
+                |group: &Value| hidden.iter().any(|it| group["metadata"]["name"] == **it);
+            groups.retain(|group| !is_hidden(group));
+        }
         for group in groups["items"].as_array_mut().into_iter().flatten() {
             if stale.iter().any(|name| group["metadata"]["name"] == **name) {
                 for version in group["versions"].as_array_mut().into_iter().flatten() {
@@ -238,6 +252,11 @@ impl Gate {
     /// Has this group's own server not answer.
     pub(crate) fn make_stale(&self, group: &str) {
         self.lock().stale.push(group.to_owned());
+    }
+
+    /// Has the API server not name this group any more.
+    pub(crate) fn hide(&self, group: &str) {
+        self.lock().hidden.push(group.to_owned());
     }
 
     /// Paths of the open watches, those of one object with its name.
@@ -261,6 +280,7 @@ impl Gate {
         let mut state = self.lock();
         state.refused.clear();
         state.stale.clear();
+        state.hidden.clear();
         state.slow.clear();
     }
 
@@ -668,6 +688,47 @@ async fn a_refused_watch_is_not_tried_at_the_cost_of_others() {
     assert_eq!(world.gate.opened(), opened, "nothing was closed for it");
     x.watched().await;
     y.watched().await;
+    world.end().await;
+}
+
+/// A watch that has worked and fails from then on is not open, and after a while those who rely on it
+/// are told: once, however its errors change. One that breaks off and goes on is no news.
+#[actix::test]
+async fn a_watch_that_keeps_failing_is_not_open_and_says_so_once() {
+    let world = World::start(5).await;
+    let of_x = of_object(MAPS_OF_A, "x");
+    let x = world.config_map("a", "x");
+    x.watched().await;
+    world.gate.trouble(Trouble::Cut);
+    tokio::time::sleep(EVENTUALLY).await;
+    assert_eq!(x.ear.heard().coverage_changes, 0);
+    assert_eq!(world.state().await["connected"], 1);
+
+    world.gate.refuse(&of_x, 503);
+    world.gate.trouble(Trouble::Cut);
+    let polled = x
+        .is(|coverage| matches!(coverage, Coverage::Polled(_)))
+        .await;
+    let Coverage::Polled(why) = polled else {
+        panic!()
+    };
+    let why = why.to_string();
+    assert!(
+        why.starts_with("polled instead of watched: the watch fails: "),
+        "{why}"
+    );
+    assert!(why.contains("no watch of"), "{why}");
+    let state = world.state().await;
+    assert_eq!(
+        (&state["connected"], &state["open"]),
+        (&json!(0), &json!(1))
+    );
+    tokio::time::sleep(EVENTUALLY).await;
+    assert_eq!(x.ear.heard().coverage_changes, 1);
+    world.gate.allow();
+    x.watched().await;
+    assert_eq!(x.ear.heard().coverage_changes, 2);
+    assert_eq!(world.state().await["connected"], 1);
     world.end().await;
 }
 

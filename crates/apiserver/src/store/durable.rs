@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError};
+use redb::backends::FileBackend;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use tokio::sync::oneshot;
 
@@ -70,7 +71,7 @@ pub(super) fn open(path: &Path) -> Result<Opened, OpenError> {
                 why: "the file is empty".to_owned(),
             });
         }
-        Ok(_) => {}
+        Ok(_) => muster_privatefiles::narrow(path).map_err(|e| io(e.to_string()))?,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => create(path)?,
         Err(e) => return Err(io(e.to_string())),
     }
@@ -108,9 +109,7 @@ fn create(path: &Path) -> Result<(), OpenError> {
         path: path.to_owned(),
         why,
     };
-    if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-        std::fs::create_dir_all(parent).map_err(|e| io(e.to_string()))?;
-    }
+    muster_privatefiles::create_parents(path).map_err(|e| io(e.to_string()))?;
     let mut draft = path.as_os_str().to_owned();
     draft.push(".new");
     let draft = PathBuf::from(draft);
@@ -118,7 +117,13 @@ fn create(path: &Path) -> Result<(), OpenError> {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(io(e.to_string())),
         _ => {}
     }
-    let database = Database::create(&draft).map_err(|e| io(e.to_string()))?;
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true).write(true).create_new(true);
+    let file = muster_privatefiles::open(&draft, &mut options).map_err(|e| io(e.to_string()))?;
+    let file = FileBackend::new(file).map_err(|e| io(e.to_string()))?;
+    let database = Database::builder()
+        .create_with_backend(file)
+        .map_err(|e| io(e.to_string()))?;
     initialise(&database).map_err(|e| io(e.to_string()))?;
     drop(database);
     std::fs::rename(&draft, path).map_err(|e| io(e.to_string()))

@@ -32,7 +32,8 @@ use rand::{Rng, SeedableRng};
 use support::SOON;
 use support::certificates::Ca;
 use things::{
-    Edge, Happened, Hub, Store, Thing, is_done, losses, outcome, store, thing, uids, until, wait,
+    Edge, Happened, Hub, Slow, Store, Thing, is_done, losses, outcome, store, thing, uids, until,
+    wait,
 };
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -75,15 +76,16 @@ on_both!(
     certificates_are_taken_from_disk,
     a_source_knows_who_is_there,
     a_slow_reader_holds_the_broker_back,
+    a_slow_agent_with_many_works_keeps_its_connection,
     what_comes_again_changes_nothing,
     nobody_listening_is_no_error,
     the_config_file_of_ocm_leads_to_a_connection,
 );
 
-/// Client ids other than names, where one has more than one client.
+/// Client ids other than names, where one has more than one client: a name, and something more.
 fn id(options: MqttOptions, client_id: &str) -> MqttOptions {
     MqttOptions {
-        client_id: client_id.to_owned(),
+        client_id: format!("{}:{client_id}", options.client_id),
         ..options
     }
 }
@@ -217,7 +219,10 @@ async fn an_agent_hears_and_says_nothing_of_another_cluster(place: Place) {
         .publish(outgoing(topic, "lies"))
         .await
         .unwrap_err();
-    let PublishError::Refused { topic: of, reason } = &error else {
+    let PublishError::Refused {
+        topic: of, reason, ..
+    } = &error
+    else {
         panic!("{error:?}");
     };
     assert_eq!(of, topic);
@@ -724,7 +729,11 @@ async fn certificates_are_taken_from_disk(place: Place) {
     let checks = Duration::from_millis(50);
     let options = place.certified("agent", checks);
     let topic = "/sources/+/clusters/edge-a/spec";
-    let mut agent = open(id(options.clone(), "agent"), &[topic]);
+    let named = MqttOptions {
+        client_id: "edge-a:agent".to_owned(),
+        ..options.clone()
+    };
+    let mut agent = open(named, &[topic]);
     subscribed(&mut agent).await;
     // Another pair, the key first: the connection stays until the pair is whole.
     let second = old.sign("edge-a");
@@ -861,6 +870,26 @@ async fn a_slow_reader_holds_the_broker_back(place: Place) {
         .await
         .unwrap();
     assert_eq!(delivery(&mut reader).await.message.payload, "new");
+}
+
+/// A new agent gets a thousand works, and takes longer for them than the broker may for an
+/// acknowledgement; mosquitto sends more ahead than it may.
+async fn a_slow_agent_with_many_works_keeps_its_connection(place: Place) {
+    let place = place.started().await;
+    let hub = Hub::new(place.options(HUB), &store());
+    for at in 0..1_000 {
+        hub.put(thing(&format!("thing-{at}"), "edge-a"));
+    }
+    until_sent(|| hub.client.waiting()).await;
+    let mut options = place.options("edge-a");
+    options.ack_timeout = Duration::from_secs(2);
+    let slow = Slow {
+        store: store(),
+        pause: Duration::from_millis(5),
+    };
+    let (_agent, log) = slow.agent(options, "edge-a");
+    until(&hub.store, "statuses", is_done).await;
+    assert_eq!(*log.borrow(), [Happened::Subscribed]);
 }
 
 /// C123: what was not acknowledged comes again, and is no news.

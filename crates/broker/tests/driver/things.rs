@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use muster_cloudevents::bus::{Bus, BusEvent, Connection, Mqtt, MqttOptions, Session};
 use muster_cloudevents::client::{
-    AgentClient, ClientOptions, ConnectionState, SourceClient, Subscription,
+    AgentClient, AgentStore, ClientOptions, ConnectionState, Held, SourceClient, Subscription,
+    Taken,
 };
 use muster_cloudevents::{Agent, Dialect, Source};
 use tokio::sync::{mpsc, watch};
@@ -242,5 +243,56 @@ impl Drop for Edge {
         if let Some(worker) = &self.worker {
             worker.abort();
         }
+    }
+}
+
+/// A store whose every write takes its time, as one on a disk; what is written has its status at
+/// once.
+pub(crate) struct Slow {
+    pub(crate) store: Arc<Store>,
+    pub(crate) pause: Duration,
+}
+
+impl Slow {
+    /// An agent with this, until it is dropped; and how its connection goes.
+    pub(crate) fn agent(
+        self,
+        mqtt: MqttOptions,
+        cluster: &str,
+    ) -> (Subscription, watch::Receiver<Vec<Happened>>) {
+        let agent = Agent::new(cluster, cluster, Dialect::Enhancement, codec()).unwrap();
+        let client = AgentClient::new(agent, Arc::new(self), options(None));
+        let bus = Recorded::new(mqtt);
+        let log = bus.log();
+        (client.subscribe(&bus), log)
+    }
+}
+
+impl AgentStore for Slow {
+    type Resource = Thing;
+
+    fn held(&self) -> Vec<Held> {
+        self.store.held()
+    }
+
+    fn find(&self, uid: &str) -> Option<Held> {
+        AgentStore::find(&*self.store, uid)
+    }
+
+    async fn get(&self, uid: &str) -> Result<Option<Arc<Thing>>, String> {
+        AgentStore::get(&*self.store, uid).await
+    }
+
+    fn status_hash(&self, uid: &str) -> String {
+        self.store.status_hash(uid)
+    }
+
+    async fn take(&self, thing: Thing) -> Result<Taken, String> {
+        tokio::time::sleep(self.pause).await;
+        let uid = thing.uid.clone();
+        self.store.take(thing).await?;
+        self.store
+            .change(&uid, |thing| thing.status = outcome(thing));
+        Ok(Taken::Tell)
     }
 }

@@ -12,6 +12,7 @@ use tracing::{debug, warn};
 use super::metrics::Meter;
 use super::outbox::{Outbox, What};
 use super::running::{Core, Encoded, Side, Subscription};
+use super::warned::Warned;
 use super::{ClientError, ClientOptions, ConnectionState};
 use crate::bus::{Bus, Delivery, Session};
 use crate::presence::SourcePresence;
@@ -107,10 +108,16 @@ impl<C: Codec, S: AgentStore<Resource = C::Resource>> AgentClient<C, S> {
     /// A client that is on no bus yet.
     pub fn new(agent: Agent<C>, store: Arc<S>, options: ClientOptions) -> Self {
         let meter = Meter::new("agent", agent.cluster());
+        let agent = if options.presence {
+            agent
+        } else {
+            agent.without_presence()
+        };
         let side = AgentSide {
             agent,
             store,
             heard: watch::Sender::new(None),
+            warned: Warned::default(),
         };
         let core = Core::new(side, options, meter);
         Self { core }
@@ -176,6 +183,7 @@ pub(super) struct AgentSide<C, S> {
     agent: Agent<C>,
     store: Arc<S>,
     heard: watch::Sender<Option<Timestamp>>,
+    warned: Warned,
 }
 
 impl<C: Codec, S: AgentStore<Resource = C::Resource>> AgentSide<C, S> {
@@ -293,9 +301,14 @@ impl<C: Codec, S: AgentStore<Resource = C::Resource>> Side for AgentSide<C, S> {
                 Ok("asked")
             }
             Err(dropped) => {
-                let reason = dropped.reason();
-                let topic = &delivery.topic;
-                debug!(topic, error = %dropped, "an event was dropped");
+                let (reason, topic) = (dropped.reason(), &delivery.topic);
+                let cluster = self.agent.cluster();
+                // A request to all agents that is for one is not worth a word to the others.
+                if reason == "elsewhere" && !topic.split('/').any(|level| level == cluster) {
+                    debug!(topic, error = %dropped, "an event was dropped");
+                } else {
+                    self.warned.note(reason, topic, &dropped);
+                }
                 Ok(reason)
             }
         }

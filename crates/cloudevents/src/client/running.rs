@@ -28,6 +28,10 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
+/// After which time something is tried again that the broker has refused for good: its limits may
+/// have been raised.
+const PARKED_FOR: Duration = Duration::from_secs(30 * 60);
+
 /// How long what has arrived at the broker is said again when the connection ends: brokers deliver
 /// at once, and clients come back within [`LONGEST_PAUSE`].
 const RECENT: Duration = Duration::from_secs(60);
@@ -397,6 +401,7 @@ impl<S: Side> Core<S> {
     async fn keep_sending(self: Arc<Self>, mut sessions: watch::Receiver<u64>) {
         let mut on_their_way = FuturesUnordered::new();
         let mut refused = Refused::default();
+        let mut parked = Parked::default();
         let mut session = *sessions.borrow_and_update();
         // Nothing gets through until then; the connection may not have been told as lost yet.
         let mut no_use_until = None;
@@ -407,6 +412,11 @@ impl<S: Side> Core<S> {
             if let Some(publisher) = publisher.clone().filter(|_| room)
                 && let Some((uid, what)) = self.outbox.next()
             {
+                // Whoever has missed it cannot have it.
+                if parked.holds(&uid, &what) {
+                    self.outbox.done(&uid);
+                    continue;
+                }
                 let sending = self.send(publisher, uid, what);
                 on_their_way.push(async move { (session, sending.await) });
                 continue;
@@ -415,6 +425,12 @@ impl<S: Side> Core<S> {
                 Some((of, result)) = on_their_way.next() => match result {
                     Sending::Arrived(uid) => {
                         refused.arrived(&uid);
+                        parked.remove(&uid);
+                        self.outbox.done(&uid);
+                    }
+                    Sending::Never(uid, what) => {
+                        refused.arrived(&uid);
+                        parked.add(&uid, what);
                         self.outbox.done(&uid);
                     }
                     Sending::NotConnected(uid, what) => {
@@ -427,6 +443,11 @@ impl<S: Side> Core<S> {
                     Sending::Refused(uid, what) => refused.add(uid, what),
                 },
                 Some((uid, what)) = refused.next() => self.outbox.failed(&uid, what),
+                () = at(parked.next) => {
+                    for (uid, what) in parked.due() {
+                        self.outbox.add(&uid, what);
+                    }
+                }
                 () = at(no_use_until) => no_use_until = None,
                 () = self.outbox.more(), if room && publisher.is_some() => {}
                 changed = sessions.changed() => {
@@ -469,7 +490,7 @@ impl<S: Side> Core<S> {
                 if error.is_final() {
                     warn!(uid, %error, "not sent, and never will be as it is");
                     self.side.unsendable(&uid, &error.to_string());
-                    return Sending::Arrived(uid);
+                    return Sending::Never(uid, what);
                 }
                 if error.is_of_connection() {
                     debug!(uid, %error, "not sent yet");
@@ -511,6 +532,44 @@ impl Refused {
     }
 }
 
+/// What the broker has refused for good, as it was: each is sent again when it changes, or after a long
+/// time.
+#[derive(Default)]
+struct Parked {
+    waiting: HashMap<String, (Instant, What)>,
+    /// When the first of them is due.
+    next: Option<Instant>,
+}
+
+impl Parked {
+    fn add(&mut self, uid: &str, what: What) {
+        let due = Instant::now() + PARKED_FOR;
+        self.waiting.insert(uid.to_owned(), (due, what));
+        self.next.get_or_insert(due);
+    }
+
+    fn remove(&mut self, uid: &str) {
+        self.waiting.remove(uid);
+    }
+
+    /// Whether this would say the same again.
+    fn holds(&self, uid: &str, what: &What) -> bool {
+        *what == What::Change(Action::ResyncResponse) && self.waiting.contains_key(uid)
+    }
+
+    /// Those whose time has come.
+    fn due(&mut self) -> Vec<(String, What)> {
+        let now = Instant::now();
+        let due: Vec<_> = self
+            .waiting
+            .extract_if(|_, (due, _)| *due <= now)
+            .map(|(uid, (_, what))| (uid, what))
+            .collect();
+        self.next = self.waiting.values().map(|(due, _)| *due).min();
+        due
+    }
+}
+
 /// When to ask for what may have been missed.
 struct Signals {
     asked: watch::Receiver<u64>,
@@ -521,6 +580,8 @@ struct Signals {
 enum Sending {
     /// The broker has it, or never will.
     Arrived(String),
+    /// The broker never will have it as it is.
+    Never(String, What),
     /// Its connection is gone, or soon will be said to be.
     NotConnected(String, What),
     /// It cannot be sent now, whatever the connection.

@@ -1,21 +1,23 @@
 //! The client of a source.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
-use tracing::{debug, warn};
+use tracing::{info, warn};
 
 use super::metrics::Meter;
 use super::outbox::{Outbox, What};
 use super::running::{Core, Encoded, Side, Subscription};
+use super::warned::Warned;
 use super::{ClientError, ClientOptions, ConnectionState};
 use crate::bus::{Bus, Delivery, Session};
 use crate::presence::Presence;
 use crate::protocol::{Codec, StatusMark, accepts_status};
 use crate::resync::{Resource, ResourceVersion, SpecAnswer, StatusHashes, answer_specs};
+use crate::sequence::is_newer;
 use crate::{Action, Outgoing, Source, ToSource};
 
 /// What a source knows of one of its resources without looking it up.
@@ -122,11 +124,17 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> SourceClient<C, S> {
     /// A client that is on no bus yet.
     pub fn new(source: Source<C>, store: Arc<S>, options: ClientOptions) -> Self {
         let meter = Meter::new("source", source.id());
-        let present = Mutex::default();
+        let source = if options.presence {
+            source
+        } else {
+            source.without_presence()
+        };
         let side = SourceSide {
             source,
             store,
-            present,
+            present: Mutex::default(),
+            behind: Mutex::default(),
+            warned: Warned::default(),
         };
         let core = Core::new(side, options, meter);
         Self { core }
@@ -212,11 +220,46 @@ pub(super) struct SourceSide<C, S> {
     store: Arc<S>,
     /// Clusters whose agents have said on this connection that they are there.
     present: Mutex<BTreeSet<String>>,
+    /// The sequence id of the last status of a resource that looked older than one before.
+    behind: Mutex<HashMap<String, String>>,
+    warned: Warned,
 }
 
 impl<C: Codec, S: SourceStore<Resource = C::Resource>> SourceSide<C, S> {
     fn present(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn behind(&self) -> MutexGuard<'_, HashMap<String, String>> {
+        self.behind.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A status looks older than the last: it was overtaken, or its agent counts from another start,
+    /// since its clock was set back or another program has taken its place. The agent is asked what
+    /// it has: whether its answer is newer than this one tells, and then it counts.
+    fn heals(
+        &self,
+        uid: &str,
+        incoming: &str,
+        is_answer: bool,
+        outbox: &Outbox,
+        cluster: &str,
+    ) -> bool {
+        let mut behind = self.behind();
+        match behind.get(uid) {
+            Some(before) => match is_newer(before, incoming) {
+                Ok(true) if is_answer => {
+                    behind.remove(uid);
+                    return true;
+                }
+                Ok(false) => return false,
+                Ok(true) | Err(_) => {}
+            },
+            // Once: what comes now is answered by the next resync at the latest.
+            None => outbox.ask(cluster),
+        }
+        behind.insert(uid.to_owned(), incoming.to_owned());
+        false
     }
 
     /// Takes a status; gives the word for what became of it.
@@ -250,17 +293,31 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> SourceSide<C, S> {
         let last = known.last_sequence_id.as_deref().unwrap_or_default();
         let incoming = mark.sequence_id.as_deref();
         let version = resource.version();
+        let is_of_ours = known.version == 0 || version <= known.version;
         let accepted = match incoming {
             Some(id) => accepts_status(known.version, version, last, id, gone),
             // The design text has no sequence ids.
-            None => Ok(gone || known.version == 0 || version <= known.version),
+            None => Ok(gone || is_of_ours),
         };
-        match accepted {
-            Ok(true) => {}
-            Ok(false) => return Ok("stale"),
-            Err(error) => {
-                warn!(uid, cluster, %error, "a status that is neither newer nor older");
-                return Ok("incomparable");
+        if accepted == Ok(true) {
+            self.behind().remove(&uid);
+        } else {
+            let heals = is_of_ours
+                && incoming.is_some_and(|id| {
+                    id != last && self.heals(&uid, id, mark.is_answer, outbox, &cluster)
+                });
+            match accepted {
+                _ if heals => {
+                    info!(
+                        uid,
+                        cluster, last, incoming, "the agent counts its statuses anew"
+                    );
+                }
+                Err(error) => {
+                    warn!(uid, cluster, %error, "a status that is neither newer nor older");
+                    return Ok("incomparable");
+                }
+                Ok(_) => return Ok("stale"),
             }
         }
         if self.store.take_status(resource, mark).await? == TakenStatus::SendAgain {
@@ -374,8 +431,7 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> Side for SourceSide<C, S>
             }
             Err(dropped) => {
                 let reason = dropped.reason();
-                let topic = &delivery.topic;
-                debug!(topic, error = %dropped, "an event was dropped");
+                self.warned.note(reason, &delivery.topic, &dropped);
                 Ok(reason)
             }
         }

@@ -20,8 +20,16 @@ pub struct Agent<C> {
     dialect: Dialect,
     codec: C,
     stamps: Stamps,
+    presence: bool,
     sequence: Mutex<Sequence>,
+    reserve: Option<Reserve>,
 }
+
+/// Keeps what sequence ids are used, for the next life.
+type Reserve = Box<dyn Fn(&str) + Send + Sync>;
+
+/// How much is kept ahead: so seldom has it to be written.
+const RESERVED_MILLIS: i64 = 60_000;
 
 impl<C> std::fmt::Debug for Agent<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -69,14 +77,37 @@ impl<C: Codec> Agent<C> {
             dialect,
             codec,
             stamps: Stamp::now,
+            presence: true,
             sequence: Mutex::new(Sequence::new()),
+            reserve: None,
         })
+    }
+
+    /// One that does not say that it is there, and does not hear it of the other side: for brokers
+    /// whose rules have no room for that.
+    #[must_use]
+    pub fn without_presence(self) -> Self {
+        Self {
+            presence: false,
+            ..self
+        }
     }
 
     /// With stamps of the caller's.
     #[must_use]
     pub fn with_stamps(self, stamps: Stamps) -> Self {
         Self { stamps, ..self }
+    }
+
+    /// Calls this with a sequence id up to which others are about to be used, once a minute at most:
+    /// where it is given to [`begin_after`](Self::begin_after) in the next life, ids go on above those
+    /// of this one, whatever the clock says.
+    #[must_use]
+    pub fn reserving(self, reserve: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self {
+            reserve: Some(Box::new(reserve)),
+            ..self
+        }
     }
 
     /// Its cluster.
@@ -100,7 +131,11 @@ impl<C: Codec> Agent<C> {
     ///
     /// None after [`Agent::new`] has had none.
     pub fn filters(&self) -> Result<Vec<String>, TopicError> {
-        self.dialect.agent_filters(&self.cluster)
+        let mut filters = self.dialect.agent_filters(&self.cluster)?;
+        if self.presence {
+            filters.extend(self.dialect.source_presence_filter());
+        }
+        Ok(filters)
     }
 
     /// A sequence id that has been used before; see [`Sequence::begin_after`].
@@ -112,7 +147,14 @@ impl<C: Codec> Agent<C> {
     /// older state ever goes out under a newer id.
     pub fn next_sequence_id(&self) -> String {
         let now = (self.stamps)().time.as_millisecond();
-        self.sequence().next(now)
+        let mut sequence = self.sequence();
+        let id = sequence.next(now);
+        if let Some(reserve) = &self.reserve
+            && let Some(until) = sequence.reserve(RESERVED_MILLIS)
+        {
+            reserve(&until);
+        }
+        id
     }
 
     fn sequence(&self) -> std::sync::MutexGuard<'_, Sequence> {
@@ -180,6 +222,9 @@ impl<C: Codec> Agent<C> {
 
     /// Tells sources that the agent is there, or is not; `None` where it has no topic for that.
     pub fn presence(&self, connected: bool) -> Option<Outgoing> {
+        if !self.presence {
+            return None;
+        }
         let presence = Presence {
             cluster: self.cluster.clone(),
             connected,
@@ -215,13 +260,17 @@ impl<C: Codec> Agent<C> {
             return Ok(ToAgent::Presence(presence));
         }
         let event_type = typed(&self.codec, &event)?;
-        let meant = event.get(CLUSTER_NAME).unwrap_or_default();
+        // The design text names the cluster in the topic only.
+        let meant = match &self.dialect {
+            Dialect::SdkGo(_) => event.require(CLUSTER_NAME)?,
+            Dialect::Enhancement => event.get(CLUSTER_NAME).unwrap_or_default(),
+        };
         if !meant.is_empty() && meant != self.cluster {
             return Err(Dropped::Elsewhere(meant.to_owned()));
         }
         match (event_type.sub_resource, event_type.is_resync_request()) {
             (SubResource::Spec, false) => {
-                // The design text names the cluster in the topic only, which was subscribed to.
+                // The topic was subscribed to.
                 if self.dialect == Dialect::Enhancement {
                     let extensions = &mut event.extensions;
                     extensions.insert(CLUSTER_NAME.to_owned(), self.cluster.clone());

@@ -26,12 +26,13 @@ struct HeadMeta {
     generate_name: String,
 }
 
-/// Checks manifests before they are sent, and when they come.
+/// Checks manifests when they come. What is wrong with a single one its agent says, of that one: it
+/// stops no other.
 ///
 /// # Errors
 ///
-/// The first thing wrong, in sdk-go's words where it has some.
-pub fn check_manifests(manifests: &[Manifest]) -> Result<(), String> {
+/// There are none, or they are too large, in sdk-go's words.
+pub(super) fn check_received(manifests: &[Manifest]) -> Result<(), String> {
     if manifests.is_empty() {
         return Err("Workload manifests should not be empty".to_owned());
     }
@@ -44,6 +45,16 @@ pub fn check_manifests(manifests: &[Manifest]) -> Result<(), String> {
             "the size of manifests is {bytes} bytes which exceeds the {MOST_MANIFEST_BYTES} limit"
         ));
     }
+    Ok(())
+}
+
+/// Checks manifests before they are sent.
+///
+/// # Errors
+///
+/// The first thing wrong, in sdk-go's words where it has some.
+pub fn check_manifests(manifests: &[Manifest]) -> Result<(), String> {
+    check_received(manifests)?;
     for (ordinal, manifest) in manifests.iter().enumerate() {
         let Head {
             api_version,

@@ -13,13 +13,26 @@ const MAPS: [&str; 4] = ["data", "binaryData", "parameters", "matchLabels"];
 /// object does so only in a field that holds a map: a label selector `{}` selects everything, none
 /// at all selects nothing. Numbers compare by value.
 pub(super) fn same(field: &str, a: Option<&Value>, b: Option<&Value>) -> bool {
+    same_counted(field, a, b, &mut 0)
+}
+
+/// The same, adding to `steps` one for each pair of values that is compared. Each value of either
+/// side is part of one pair at most, so that the cost is linear in their size.
+fn same_counted(field: &str, a: Option<&Value>, b: Option<&Value>, steps: &mut usize) -> bool {
+    *steps += 1;
     match (stored(field, a), stored(field, b)) {
-        (Some(Value::Object(a)), Some(Value::Object(b))) => a
-            .keys()
-            .chain(b.keys())
-            .all(|key| same(key, a.get(key), b.get(key))),
+        (Some(Value::Object(a)), Some(Value::Object(b))) => {
+            a.iter()
+                .all(|(key, value)| same_counted(key, Some(value), b.get(key), steps))
+                && b.iter()
+                    .filter(|(key, _)| !a.contains_key(*key))
+                    .all(|(key, value)| same_counted(key, None, Some(value), steps))
+        }
         (Some(Value::Array(a)), Some(Value::Array(b))) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same("", Some(a), Some(b)))
+            a.len() == b.len()
+                && a.iter()
+                    .zip(b)
+                    .all(|(a, b)| same_counted("", Some(a), Some(b), steps))
         }
         (Some(Value::Number(a)), Some(Value::Number(b))) => same_number(a, b),
         (a, b) => a == b,
@@ -68,5 +81,32 @@ mod tests {
         assert!(!same(json!({"a": ""}), json!({})));
         assert!(!same(json!(1), json!("1")));
         assert!(!same(json!([1, 2]), json!([2, 1])));
+    }
+
+    /// Comparing deep objects once took 2^depth steps.
+    #[test]
+    fn each_value_is_compared_once_however_deep_and_wide() {
+        let nested = |depth: usize, leaf: Value| {
+            (0..depth).fold(leaf, |below, _| json!({"properties": {"p": below}}))
+        };
+        let (deep, other) = (nested(60, json!(1)), nested(60, json!(2)));
+        let wide: Value = (0..20_000).map(|n| json!({"n": n, "x": null})).collect();
+        for (a, b, expected, values) in [
+            (&deep, &deep, true, 2 * 60 + 1),
+            (&deep, &other, false, 2 * 60 + 1),
+            (&wide, &wide, true, 1 + 3 * 20_000),
+        ] {
+            let mut steps = 0;
+            assert_eq!(same_counted("spec", Some(a), Some(b), &mut steps), expected);
+            assert!(steps <= values, "{steps} steps for {values} values");
+        }
+        let mut steps = 0;
+        assert!(!same_counted(
+            "spec",
+            Some(&json!({})),
+            Some(&deep),
+            &mut steps
+        ));
+        assert_eq!(steps, 2, "what one side lacks is not looked into");
     }
 }

@@ -6,8 +6,11 @@
 //!
 //! Differs from upstream: a value whose name was used before is left out with an error, since the
 //! API server would refuse the whole status over it; values that would show data of a Secret are
-//! refused; more kinds have well-known values.
+//! refused; more kinds have well-known values, and a kind without any is no error; an integer
+//! beyond 64 bits is reported with all its digits or as an error, never rounded; errors name the
+//! type that was found and those that can be reported.
 
+mod refused;
 mod secret;
 mod well_known;
 
@@ -21,10 +24,15 @@ use muster_api::work::{FeedBackType, FeedbackRule, FeedbackValue, FieldValue, Ma
 use serde_json::Value;
 
 use crate::conditions::{self, Status};
-use crate::go_format::{Numeric, write_json, write_json_list};
-use crate::jsonpath::{Found, JsonPath, Matches};
+use crate::go_format::{NotExact, Numeric, write_exact_json};
+use crate::jsonpath::{Found, JsonPath, MAX_VISITS, Matches};
 use crate::manifest::Gvk;
+pub use refused::RefusedValues;
 use secret::SecretGuard;
+
+/// Most values that all paths of one manifest together may visit in one object: some 40 ms of
+/// work. The paths that come after are errors.
+pub const MAX_PLAN_VISITS: usize = 2 * MAX_VISITS;
 
 /// The feedback rules of a manifest, compiled.
 #[derive(Debug, Clone, Default)]
@@ -79,8 +87,8 @@ pub struct Feedback {
     pub values: Vec<FeedbackValue>,
     /// What could not be reported, in the same order; each text once.
     pub errors: Vec<String>,
-    /// What else there is to say about how the values come, for people.
-    pub note: Option<String>,
+    /// What else there is to say about the values and how they come, for people.
+    pub notes: Vec<String>,
 }
 
 impl FeedbackPlan {
@@ -126,7 +134,7 @@ impl FeedbackPlan {
         };
         SecretGuard::is_for(gvk)
             || self.rules.iter().any(|rule| match rule {
-                Rule::WellKnown => well_known::values_of(gvk).is_some_and(any),
+                Rule::WellKnown => well_known::values_of(gvk).map_or(field == "status", any),
                 Rule::Paths(wanted) => any(wanted),
                 Rule::Unrecognized => false,
             })
@@ -140,15 +148,14 @@ impl FeedbackPlan {
             version: gvk.version,
             limits,
             secret: SecretGuard::of(object, gvk),
+            visits: MAX_PLAN_VISITS,
             feedback: Feedback::default(),
         };
         for rule in &self.rules {
             match rule {
                 Rule::WellKnown => match well_known::values_of(gvk) {
                     Some(values) => evaluation.read_all(values),
-                    None => evaluation.fail(format!(
-                        "cannot find the wellknown statuses for resource with gvk {gvk}"
-                    )),
+                    None => evaluation.read_common(gvk),
                 },
                 Rule::Paths(wanted) => evaluation.read_all(wanted),
                 Rule::Unrecognized => {}
@@ -163,6 +170,8 @@ struct Evaluation<'o> {
     version: &'o str,
     limits: FeedbackLimits,
     secret: Option<SecretGuard>,
+    /// How many more values may be visited.
+    visits: usize,
     feedback: Feedback,
 }
 
@@ -171,27 +180,38 @@ impl Evaluation<'_> {
         for wanted in wanted {
             match self.read(wanted) {
                 Ok(None) => {}
-                Ok(Some(_))
-                    if self
-                        .feedback
-                        .values
-                        .iter()
-                        .any(|known| known.name == wanted.name) =>
-                {
-                    self.fail(format!(
-                        "the value name {} is used more than once",
-                        wanted.name
-                    ));
-                }
-                Ok(Some(value)) => {
-                    self.feedback.values.push(FeedbackValue {
-                        name: wanted.name.clone(),
-                        value,
-                    });
-                }
+                Ok(Some(value)) => self.report(&wanted.name, value),
                 Err(error) => self.fail(error),
             }
         }
+    }
+
+    /// Reads the values that any kind may have. A kind without them is as good as one where they
+    /// are not set yet, but the user should know that there is nothing to wait for.
+    fn read_common(&mut self, gvk: Gvk<'_>) {
+        let mut any = false;
+        for (name, integer) in well_known::common_values(self.object) {
+            any = true;
+            self.report(name, FieldValue::integer(integer));
+        }
+        if !any {
+            let note = format!("{gvk} has no well-known status values");
+            if !self.feedback.notes.contains(&note) {
+                self.feedback.notes.push(note);
+            }
+        }
+    }
+
+    fn report(&mut self, name: &str, value: FieldValue) {
+        let mut known = self.feedback.values.iter();
+        if known.any(|known| known.name == name) {
+            self.fail(format!("the value name {name} is used more than once"));
+            return;
+        }
+        self.feedback.values.push(FeedbackValue {
+            name: name.to_owned(),
+            value,
+        });
     }
 
     fn fail(&mut self, error: String) {
@@ -200,7 +220,7 @@ impl Evaluation<'_> {
         }
     }
 
-    fn read(&self, wanted: &Wanted) -> Result<Option<FieldValue>, String> {
+    fn read(&mut self, wanted: &Wanted) -> Result<Option<FieldValue>, String> {
         let name = &wanted.name;
         if !wanted.version.is_empty() && wanted.version != self.version {
             return Err(format!(
@@ -208,7 +228,7 @@ impl Evaluation<'_> {
             ));
         }
         let path = wanted.path.as_ref().map_err(Clone::clone)?;
-        let found = path.eval(self.object);
+        let found = path.eval_within(self.object, &mut self.visits);
         if let Some(secret) = &self.secret
             && secret.shows_in(&found, path)
         {
@@ -227,17 +247,16 @@ fn field_value(
     first_only: bool,
     limits: FeedbackLimits,
 ) -> Result<Option<FieldValue>, String> {
-    let Some((matches, first)) = blocks
-        .first()
-        .and_then(|block| Some((block, *block.first()?)))
-    else {
+    let Some(matches) = blocks.first() else {
+        return Ok(None);
+    };
+    let mut set = matches.iter().filter(|found| !found.value().is_null());
+    let Some(first) = set.next() else {
         return Ok(None);
     };
     let several = !first_only && (blocks.len() > 1 || matches.len() > 1);
     if limits.raw_json && several {
-        let mut json = String::new();
-        write_json_list(&mut json, matches.iter().map(|found| found.value()));
-        return raw_json(name, json, limits).map(Some);
+        return raw_json_list(name, matches, limits).map(Some);
     }
     match first.value() {
         Value::Null => Ok(None),
@@ -248,26 +267,66 @@ fn field_value(
         {
             Ok(Some(FieldValue::integer(integer)))
         }
-        value if limits.raw_json => {
-            let mut json = String::new();
-            write_json(&mut json, value);
-            raw_json(name, json, limits).map(Some)
-        }
+        value if limits.raw_json => raw_json(name, value, limits).map(Some),
         _ => Err(format!(
-            "the type {} of the value for {name} is not found",
-            first.go_type()
+            "the value for {name} is {}, but only a string, a boolean or an integer of 64 bits can \
+             be reported without the feature gate RawFeedbackJsonString",
+            type_of(*first)
         )),
     }
 }
 
-fn raw_json(name: &str, json: String, limits: FeedbackLimits) -> Result<FieldValue, String> {
-    let most = limits.max_json_raw_bytes;
-    if json.len() > most {
-        return Err(format!(
-            "the length of returned json raw string for name {name} is larger than the maximum length {most}"
-        ));
+/// The type of a value that is no string, boolean or integer of 64 bits, for people.
+fn type_of(found: Found<'_>) -> &'static str {
+    match (found, found.value()) {
+        (_, Value::Null) => "null",
+        (_, Value::Bool(_)) => "a boolean",
+        (_, Value::String(_)) => "a string",
+        (_, Value::Array(_)) => "a list",
+        (_, Value::Object(_)) => "an object",
+        (_, Value::Number(number)) if number.is_f64() => "a floating-point number",
+        (Found::Literal(_), Value::Number(_)) => "a number of the path itself",
+        (Found::Object(_), Value::Number(_)) => "an integer beyond 64 bits signed",
     }
+}
+
+fn raw_json(name: &str, value: &Value, limits: FeedbackLimits) -> Result<FieldValue, String> {
+    let mut json = String::new();
+    write_exact_json(&mut json, value, limits.max_json_raw_bytes)
+        .map_err(|error| not_exact(name, error, limits))?;
     Ok(FieldValue::json_raw(json))
+}
+
+fn raw_json_list(
+    name: &str,
+    matches: &Matches<'_>,
+    limits: FeedbackLimits,
+) -> Result<FieldValue, String> {
+    let most = limits.max_json_raw_bytes;
+    let mut json = String::from("[");
+    for (position, found) in matches.iter().enumerate() {
+        if position > 0 {
+            json.push(',');
+        }
+        // The bracket that is still to come counts.
+        write_exact_json(&mut json, found.value(), most.saturating_sub(1))
+            .map_err(|error| not_exact(name, error, limits))?;
+    }
+    json.push(']');
+    Ok(FieldValue::json_raw(json))
+}
+
+fn not_exact(name: &str, error: NotExact, limits: FeedbackLimits) -> String {
+    match error {
+        NotExact::TooLong => format!(
+            "the length of returned json raw string for name {name} is larger than the maximum \
+             length {}",
+            limits.max_json_raw_bytes
+        ),
+        NotExact::Rounded => format!(
+            "the value for {name} holds a number beyond 64 bits, whose digits are not all known"
+        ),
+    }
 }
 
 /// Puts what a look at the object gave into the status of its manifest; says whether the status
@@ -292,18 +351,18 @@ pub fn record(
 
 /// The condition `StatusFeedbackSynced` of a manifest.
 pub fn feedback_condition(plan: &FeedbackPlan, feedback: &Feedback, now: Timestamp) -> Condition {
-    let note = feedback.note.clone().unwrap_or_default();
+    let notes = feedback.notes.join("; ");
     let (status, reason, message) = match feedback.errors.as_slice() {
-        _ if plan.is_empty() => (Status::True, NO_STATUS_FEEDBACK_SYNCED, note),
-        [] => (Status::True, STATUS_FEEDBACK_SYNCED_REASON, note),
-        errors => (
-            Status::False,
-            STATUS_FEEDBACK_SYNC_FAILED,
-            format!(
-                "Sync status feedback failed with error {}",
-                join_errors(errors)
-            ),
-        ),
+        _ if plan.is_empty() => (Status::True, NO_STATUS_FEEDBACK_SYNCED, notes),
+        [] => (Status::True, STATUS_FEEDBACK_SYNCED_REASON, notes),
+        errors => {
+            let errors = join_errors(errors);
+            let mut message = format!("Sync status feedback failed with error {errors}");
+            if !notes.is_empty() {
+                message = format!("{message}; {notes}");
+            }
+            (Status::False, STATUS_FEEDBACK_SYNC_FAILED, message)
+        }
     };
     conditions::new(STATUS_FEEDBACK_SYNCED, status, reason, message, None, now)
 }

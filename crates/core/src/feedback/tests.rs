@@ -161,8 +161,8 @@ fn no_way_leads_to_the_data_of_a_secret() {
     assert_eq!(texts(&feedback), expected);
     assert_eq!(feedback.errors, [""; 0]);
     assert_eq!(
-        well_known(&secret).errors,
-        ["cannot find the wellknown statuses for resource with gvk /v1, Kind=Secret"]
+        well_known(&secret).notes,
+        ["/v1, Kind=Secret has no well-known status values"]
     );
 
     let mut other = secret.clone();
@@ -219,6 +219,204 @@ fn an_error_leaves_the_other_values() {
     assert_eq!(
         condition.message,
         "Sync status feedback failed with error [failed to parse json path .[ of a with error: \
-         unterminated array, the type map[string]interface {} of the value for c is not found]"
+         unterminated array, the value for c is an object, but only a string, a boolean or an \
+         integer of 64 bits can be reported without the feature gate RawFeedbackJsonString]"
     );
+}
+
+#[test]
+fn a_type_mismatch_names_the_type_that_was_found_and_those_that_can_be_reported() {
+    let object: Value = serde_json::from_str(
+        r#"{"o": {}, "l": [], "f": 1.5, "b": 9223372036854775808, "n": null, "i": 1}"#,
+    )
+    .unwrap();
+    for (path, found) in [
+        (".o", "an object"),
+        (".l", "a list"),
+        (".f", "a floating-point number"),
+        (".b", "an integer beyond 64 bits signed"),
+        ("5", "a number of the path itself"),
+    ] {
+        let feedback = paths(&[("v", path)]).evaluate(&object, FeedbackLimits::default());
+        let expected = format!(
+            "the value for v is {found}, but only a string, a boolean or an integer of 64 bits can \
+             be reported without the feature gate RawFeedbackJsonString"
+        );
+        assert_eq!((feedback.values, feedback.errors), (vec![], vec![expected]));
+    }
+}
+
+const RAW: FeedbackLimits = FeedbackLimits {
+    raw_json: true,
+    max_json_raw_bytes: 1024,
+};
+
+#[test]
+fn integers_beyond_64_bits_are_reported_with_all_digits_or_as_an_error() {
+    let object: Value = serde_json::from_str(
+        r#"{"a": 9223372036854775808, "b": 18446744073709551615, "c": 18446744073709551616,
+            "d": -9223372036854775809, "e": 1.5e10, "least": -9223372036854775808,
+            "deep": {"l": [18446744073709551615]}, "bad": {"l": [1, 18446744073709551617]},
+            "list": [1, 9223372036854775809]}"#,
+    )
+    .unwrap();
+    let raw = |path: &str| {
+        let feedback = paths(&[("v", path)]).evaluate(&object, RAW);
+        let value = feedback.values.into_iter().next();
+        (
+            value.and_then(|value| value.value.json_raw),
+            feedback.errors,
+        )
+    };
+    for (path, digits) in [
+        (".a", "9223372036854775808"),
+        (".b", "18446744073709551615"),
+        (".e", "15000000000"),
+        (".deep", r#"{"l":[18446744073709551615]}"#),
+        (".list", "[1,9223372036854775809]"),
+        (".list[*]", "[1,9223372036854775809]"),
+    ] {
+        assert_eq!(raw(path), (Some(digits.to_owned()), vec![]), "{path}");
+    }
+    for path in [".c", ".d", ".bad", ".bad.l", ".bad.l[*]"] {
+        let unknown =
+            "the value for v holds a number beyond 64 bits, whose digits are not all known";
+        assert_eq!(raw(path), (None, vec![unknown.to_owned()]), "{path}");
+    }
+    let least = paths(&[("v", ".least")]).evaluate(&object, RAW);
+    assert_eq!(least.values[0].value.integer, Some(i64::MIN));
+}
+
+#[test]
+fn a_kind_without_well_known_values_has_a_note_and_no_error() {
+    let note = "example.org/v1, Kind=Gear has no well-known status values";
+    let rules = || FeedbackRule {
+        type_: FeedBackType::WellKnownStatus,
+        json_paths: Vec::new(),
+    };
+    let plan = FeedbackPlan::compile(&[rules(), rules()]);
+    for status in [
+        json!(null),
+        json!({}),
+        json!({"replicas": {"wanted": 3}}),
+        json!({"readyReplicas": "3"}),
+    ] {
+        let gear = json!({"apiVersion": "example.org/v1", "kind": "Gear", "status": status});
+        let feedback = plan.evaluate(&gear, FeedbackLimits::default());
+        assert_eq!((&feedback.values, &feedback.errors), (&vec![], &vec![]));
+        let condition = feedback_condition(&plan, &feedback, Timestamp::UNIX_EPOCH);
+        assert_eq!((&*condition.status, &*condition.message), ("True", note));
+    }
+    // What such a kind has in common with a Deployment is reported.
+    let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet",
+        "status": {"replicas": 3, "readyReplicas": 2}});
+    let feedback = well_known(&set);
+    let values: Vec<_> = feedback
+        .values
+        .iter()
+        .map(|value| (&*value.name, value.value.integer))
+        .collect();
+    assert_eq!(values, [("ReadyReplicas", Some(2)), ("Replicas", Some(3))]);
+    assert_eq!((feedback.errors, feedback.notes), (vec![], vec![]));
+    assert!(plan.may_read(Gvk::new("apps/v1", "ReplicaSet"), "status"));
+}
+
+#[test]
+fn a_note_is_told_beside_errors() {
+    let plan = paths(&[("a", ".metadata")]);
+    let mut feedback = plan.evaluate(&json!({"metadata": {}}), FeedbackLimits::default());
+    feedback.notes = vec!["polled".to_owned(), "other".to_owned()];
+    let condition = feedback_condition(&plan, &feedback, Timestamp::UNIX_EPOCH);
+    assert!(
+        condition
+            .message
+            .starts_with("Sync status feedback failed with error the value")
+    );
+    assert!(
+        condition.message.ends_with("; polled; other"),
+        "{}",
+        condition.message
+    );
+}
+
+#[test]
+fn raw_json_is_written_no_further_than_its_limit() {
+    let limits = |max_json_raw_bytes| FeedbackLimits {
+        raw_json: true,
+        max_json_raw_bytes,
+    };
+    let object = json!({"o": {"k": "v"}, "l": ["v", "w"]});
+    for (path, length) in [(".o", 9), (".l[*]", 9), (".l", 9)] {
+        let plan = paths(&[("v", path)]);
+        let at = plan.evaluate(&object, limits(length));
+        let json = at.values[0].value.json_raw.as_deref();
+        assert_eq!(json.map(str::len), Some(length), "{path}");
+        assert_eq!(
+            plan.evaluate(&object, limits(length - 1)).errors.len(),
+            1,
+            "{path}"
+        );
+    }
+    // A million results of a megabyte each would not fit into memory.
+    let big = json!({ "o": "x".repeat(1_000_000) });
+    let many = vec!["'o'"; 1_000].join(",");
+    let plan = paths(&[("v", &format!("[{many}]"))]);
+    let error = &plan.evaluate(&big, limits(1024)).errors[0];
+    assert!(
+        error.ends_with("is larger than the maximum length 1024"),
+        "{error}"
+    );
+}
+
+#[test]
+fn all_paths_of_a_manifest_share_one_budget() {
+    let object = json!({ "l": vec![1; 100_000] });
+    let path = format!(".l[*]['{}']", ["a"; 20].join("','"));
+    let names: Vec<String> = (0..200).map(|name| name.to_string()).collect();
+    let many: Vec<_> = names.iter().map(|name| (&**name, &*path)).collect();
+    let feedback = paths(&many).evaluate(&object, FeedbackLimits::default());
+    assert_eq!(feedback.values, []);
+    assert!(feedback.errors.len() >= 198, "{}", feedback.errors.len());
+    assert!(feedback.errors[199].ends_with("the path visits too many values"));
+}
+
+#[test]
+fn a_path_with_very_many_results_counts_as_showing_data_of_a_secret() {
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque"});
+    let path = |members: usize| format!("['{}']", vec!["type"; members].join("','"));
+    let evaluate = |path: &str| paths(&[("v", path)]).evaluate(&secret, RAW);
+    assert_eq!(
+        evaluate(&path(1_001)).errors,
+        ["the value for v would show data of a secret"]
+    );
+    let at_limit = evaluate(&path(1_000)).errors;
+    assert!(
+        at_limit[0].ends_with("is larger than the maximum length 1024"),
+        "{at_limit:?}"
+    );
+}
+
+#[test]
+fn the_example_in_the_documents_is_a_work_whose_paths_find_values() {
+    let page = include_str!("../../../../docs/feedback.md");
+    let (_, rest) = page.split_once("```yaml\n").unwrap();
+    let (yaml, _) = rest.split_once("```").unwrap();
+    let work: Value = serde_saphyr::from_str(yaml).unwrap();
+    let work: muster_api::work::ManifestWork = serde_json::from_value(work).unwrap();
+    let objects = [
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "status": {
+            "replicas": 3, "readyReplicas": 3, "availableReplicas": 3, "observedGeneration": 1,
+            "conditions": [{"type": "Available", "status": "True"}]}}),
+        json!({"apiVersion": "v1", "kind": "ResourceQuota",
+            "status": {"used": {"requests.cpu": "2"}}}),
+    ];
+    let configs = &work.spec.manifest_configs;
+    assert_eq!(configs.len(), objects.len());
+    for (config, (object, count)) in configs.iter().zip(objects.iter().zip([5, 1])) {
+        let scrape = serde_json::to_value(config).unwrap()["feedbackScrapeType"].clone();
+        assert_eq!(scrape, "Watch");
+        let plan = FeedbackPlan::compile(&config.feedback_rules);
+        let feedback = plan.evaluate(object, FeedbackLimits::default());
+        assert_eq!((feedback.values.len(), feedback.errors), (count, vec![]));
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::LazyLock;
 
+use serde_json::Value;
+
 use super::Wanted;
 use crate::jsonpath::JsonPath;
 use crate::manifest::Gvk;
@@ -18,6 +20,23 @@ pub(super) fn values_of(gvk: Gvk<'_>) -> Option<&'static [Wanted]> {
         .find(|kind| kind.gvk == gvk)
         .map(|kind| kind.values.as_slice())
 }
+
+/// The values of a kind that is not listed here, as far as the object has them.
+///
+/// Differs from upstream, where any other kind is an error: here it is as the design of status
+/// feedback says, which names these for every kind, and reports what does not exist not at all.
+pub(super) fn common_values(object: &Value) -> impl Iterator<Item = (&'static str, i64)> {
+    REPLICAS.iter().filter_map(|&(name, path)| {
+        let field = path.strip_prefix(".status.")?;
+        Some((name, object.get("status")?.get(field)?.as_i64()?))
+    })
+}
+
+const REPLICAS: &[(&str, &str)] = &[
+    ("ReadyReplicas", ".status.readyReplicas"),
+    ("Replicas", ".status.replicas"),
+    ("AvailableReplicas", ".status.availableReplicas"),
+];
 
 /// Upstream knows `Deployment`, `DaemonSet`, `Job` and `Pod`, in exactly these versions
 /// (`pkg/work/spoke/statusfeedback/rules/rule.go`).
@@ -40,11 +59,7 @@ static KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| {
         version: "v1",
         kind,
     };
-    let replicas: &[(&str, &str)] = &[
-        ("ReadyReplicas", ".status.readyReplicas"),
-        ("Replicas", ".status.replicas"),
-        ("AvailableReplicas", ".status.availableReplicas"),
-    ];
+    let replicas = REPLICAS;
     [
         (apps("Deployment"), replicas),
         (apps("StatefulSet"), replicas),

@@ -2,16 +2,19 @@
 
 use std::cmp::Ordering;
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 use thiserror::Error;
 
 use super::{Few, Found, Matches, Operator, Part, Slice, Step};
-use crate::go_format::{Numeric, write_value};
+use crate::go_format::{is_rounded, write_value};
 
 /// Most values that one evaluation may visit: some 20 ms of work, and far above what a path over
 /// one object of the largest size Kubernetes stores (1.5 MB) needs. Paths such as `..x..x..x`
 /// would otherwise take time and memory without bound.
 pub const MAX_VISITS: usize = 1_000_000;
+
+/// Bytes of two texts that are compared at the price of one visit.
+const COMPARED_PER_VISIT: usize = 1024;
 
 /// How deep `range` may nest; bounds the depth of the stack.
 pub const MAX_RANGES: usize = 16;
@@ -35,15 +38,7 @@ pub enum EvalError {
     /// A filter on something else than a list; shows the value as Go prints it.
     #[error("{0} is not array or slice and cannot be filtered")]
     NotFilterable(String),
-    /// An index or a bound outside the list.
-    #[error("array index out of bounds: index {index}, length {length}")]
-    IndexOutOfBounds {
-        /// The index, after a negative one was counted from the end.
-        index: i64,
-        /// The length of the list.
-        length: usize,
-    },
-    /// A slice that ends before it starts.
+    /// A slice that ends before it starts, whatever the length of the list.
     #[error("starting index {start} is greater than ending index {end}")]
     StartAfterEnd {
         /// First index.
@@ -63,47 +58,40 @@ pub enum EvalError {
     /// A comparison of two kinds of value, such as an integer with a double or a string.
     #[error("incompatible types for comparison")]
     IncompatibleTypes,
-    /// A comparison of null, a list or an object, or of the order of truth values.
+    /// A comparison of a list or an object, or of the order of truth values.
     #[error("invalid type for comparison")]
     InvalidType,
-    /// The value of a `range` that has none, or whose element is null. Ours: the reference
-    /// crashes.
-    #[error("range has no element to take a value from")]
-    NoElement,
+    /// A comparison of a number that was rounded when it was read. Ours: the reference compares
+    /// the rounded ones.
+    #[error("{0} is beyond 64 bits and cannot be compared exactly")]
+    Inexact(String),
     /// More than [`MAX_RANGES`] nested `range`s. Ours.
     #[error("range nests more than {MAX_RANGES} deep")]
     RangesTooDeep,
-    /// More than [`MAX_VISITS`] values. Ours.
-    #[error("the path visits more than {MAX_VISITS} values")]
+    /// More than [`MAX_VISITS`] values, or than are left for this path. Ours.
+    #[error("the path visits too many values")]
     TooManyVisits,
 }
 
-/// Stands for the element of a `range` that has none. No literal of a path is null.
+/// The input of a `range` that has no element.
 static NO_ELEMENT: Value = Value::Null;
 
 pub(super) fn evaluate<'a>(
     parts: &'a [Part],
     object: &'a Value,
+    visits: &mut usize,
 ) -> Result<Few<Matches<'a>>, EvalError> {
     let mut evaluation = Evaluation {
-        visits: 0,
+        visits_left: (*visits).min(MAX_VISITS),
         ranges_begun: 0,
         ranges_open: 0,
         ends_seen: 0,
         last_end: 0,
     };
-    let found = evaluation.parts(parts, 0, Found::Object(object))?;
-    if found
-        .iter()
-        .any(|matches| matches.iter().any(|&found| is_no_element(found)))
-    {
-        return Err(EvalError::NoElement);
-    }
-    Ok(found)
-}
-
-fn is_no_element(found: Found<'_>) -> bool {
-    matches!(found, Found::Literal(Value::Null))
+    let granted = evaluation.visits_left;
+    let found = evaluation.parts(parts, 0, Found::Object(object));
+    *visits -= granted - evaluation.visits_left;
+    found
 }
 
 /// The state of one evaluation.
@@ -111,7 +99,7 @@ fn is_no_element(found: Found<'_>) -> bool {
 /// `range` and `end` are words of an action, so that they take effect only once the action is
 /// evaluated; the counters carry this to [`Evaluation::parts`].
 struct Evaluation {
-    visits: usize,
+    visits_left: usize,
     ranges_begun: usize,
     ranges_open: usize,
     ends_seen: usize,
@@ -166,19 +154,11 @@ impl Evaluation {
         }
         self.ranges_open += 1;
         for &element in elements {
-            if is_no_element(element) {
-                return Err(EvalError::NoElement);
-            }
-            let element = if element.value().is_null() {
-                Found::Literal(&NO_ELEMENT)
-            } else {
-                element
-            };
             all.append(self.parts(parts, first, element)?);
         }
         if elements.is_empty() {
-            // Only to find where the range ends, and the errors on the way.
-            self.parts(parts, first, Found::Literal(&NO_ELEMENT))?;
+            // Only to find where the range ends, and the errors of the path on the way.
+            self.parts(parts, first, Found::Object(&NO_ELEMENT))?;
         }
         self.ranges_open -= 1;
         Ok(())
@@ -195,13 +175,33 @@ impl Evaluation {
     }
 
     fn step<'a>(&mut self, input: Matches<'a>, step: &'a Step) -> Result<Matches<'a>, EvalError> {
+        self.charge(input.len())?;
         match step {
             Step::Text(text) => Ok(Matches::One(Found::Literal(text))),
-            Step::Constant(value) => self.each(input, |_| Some(Found::Literal(value))),
-            Step::Field(key) => self.each(input, |found| match found.value() {
+            Step::Constant(value) => Ok(each(input, |_| Some(Found::Literal(value)))),
+            Step::Field(key) => Ok(each(input, |found| match found.value() {
                 Value::Object(entries) => entries.get(key).map(Found::Object),
                 _ => None,
-            }),
+            })),
+            Step::Quoted { key, steps } => {
+                let mut output = Matches::None;
+                for &found in input.iter() {
+                    let as_reference = self.steps(Matches::One(found), steps);
+                    let whole = found.value().get(key);
+                    match (as_reference, whole) {
+                        (Err(EvalError::TooManyVisits), _) => return Err(EvalError::TooManyVisits),
+                        (Ok(some), _) if !some.is_empty() => {
+                            for &found in some.iter() {
+                                self.emit(&mut output, found)?;
+                            }
+                        }
+                        (_, Some(whole)) => self.emit(&mut output, Found::Object(whole))?,
+                        (Err(error), None) => return Err(error),
+                        (Ok(_), None) => {}
+                    }
+                }
+                Ok(output)
+            }
             Step::Wildcard => {
                 let mut output = Matches::None;
                 for found in input.iter() {
@@ -221,7 +221,7 @@ impl Evaluation {
             Step::Slice(slice) => self.slice(&input, *slice),
             Step::Exists(path) => self.filter(&input, |evaluation, element| {
                 match evaluation.steps(element, path) {
-                    Ok(found) => Ok(!found.is_empty()),
+                    Ok(found) => Ok(found.iter().any(|found| !found.value().is_null())),
                     Err(EvalError::TooManyVisits) => Err(EvalError::TooManyVisits),
                     Err(_) => Ok(false),
                 }
@@ -237,11 +237,15 @@ impl Evaluation {
                 let Some(right) = one(&evaluation.steps(element, right)?)? else {
                     return Ok(false);
                 };
+                if let (Value::String(left), Value::String(right)) = (left.value(), right.value()) {
+                    evaluation.charge(left.len().min(right.len()) / COMPARED_PER_VISIT)?;
+                }
                 compare(left.value(), operator, right.value())
             }),
             Step::Union(members) => {
                 let mut output = Matches::None;
                 for member in members {
+                    self.charge(input.len())?;
                     for &found in self.steps(input.clone(), member)?.iter() {
                         self.emit(&mut output, found)?;
                     }
@@ -262,12 +266,13 @@ impl Evaluation {
     }
 
     fn visit(&mut self) -> Result<(), EvalError> {
-        self.visits += 1;
-        if self.visits > MAX_VISITS {
-            Err(EvalError::TooManyVisits)
-        } else {
-            Ok(())
-        }
+        self.charge(1)
+    }
+
+    fn charge(&mut self, visits: usize) -> Result<(), EvalError> {
+        let left = self.visits_left.checked_sub(visits);
+        self.visits_left = left.unwrap_or(0);
+        left.map(|_| ()).ok_or(EvalError::TooManyVisits)
     }
 
     fn emit<'a>(&mut self, output: &mut Matches<'a>, found: Found<'a>) -> Result<(), EvalError> {
@@ -276,24 +281,10 @@ impl Evaluation {
         Ok(())
     }
 
-    /// Replaces each value by one or none.
-    fn each<'a>(
-        &mut self,
-        input: Matches<'a>,
-        replace: impl Fn(Found<'a>) -> Option<Found<'a>>,
-    ) -> Result<Matches<'a>, EvalError> {
-        self.visits += input.len();
-        self.visit()?;
-        Ok(match input {
-            Matches::None => Matches::None,
-            Matches::One(found) => replace(found).map_or(Matches::None, Matches::One),
-            Matches::Many(all) => Matches::Many(all.into_iter().filter_map(replace).collect()),
-        })
-    }
-
     /// Gives a value and everything below it, as far as it has something below itself. In the
     /// reference a text has: its bytes. So texts that are not empty are given too.
     fn descend<'a>(&mut self, found: Found<'a>, output: &mut Matches<'a>) -> Result<(), EvalError> {
+        self.visit()?;
         let value = found.value();
         let has_parts = match value {
             Value::String(text) => !text.is_empty(),
@@ -311,7 +302,7 @@ impl Evaluation {
         let mut output = Matches::None;
         for &found in input.iter() {
             let items = match found.value() {
-                Value::Null if !is_no_element(found) => continue,
+                Value::Null => continue,
                 Value::Array(items) => items,
                 _ => return Err(EvalError::NotAList(found.go_type())),
             };
@@ -332,10 +323,14 @@ impl Evaluation {
     ) -> Result<Matches<'a>, EvalError> {
         let mut output = Matches::None;
         for found in input.iter() {
-            let Value::Array(items) = found.value() else {
-                let mut shown = String::new();
-                write_value(&mut shown, found.value(), MAX_SHOWN_BYTES);
-                return Err(EvalError::NotFilterable(shown));
+            let items = match found.value() {
+                Value::Null => continue,
+                Value::Array(items) => items,
+                other => {
+                    let mut shown = String::new();
+                    write_value(&mut shown, other, MAX_SHOWN_BYTES);
+                    return Err(EvalError::NotFilterable(shown));
+                }
             };
             for item in items {
                 self.visit()?;
@@ -345,6 +340,15 @@ impl Evaluation {
             }
         }
         Ok(output)
+    }
+}
+
+/// Replaces each value by one or none.
+fn each<'a>(input: Matches<'a>, replace: impl Fn(Found<'a>) -> Option<Found<'a>>) -> Matches<'a> {
+    match input {
+        Matches::None => Matches::None,
+        Matches::One(found) => replace(found).map_or(Matches::None, Matches::One),
+        Matches::Many(all) => Matches::Many(all.into_iter().filter_map(replace).collect()),
     }
 }
 
@@ -362,29 +366,33 @@ fn children(value: &Value) -> impl Iterator<Item = Found<'_>> {
         .map(Found::Object)
 }
 
-/// The part of a list that a slice selects, and its step; `None` if that is no element.
+/// The part of a list that a slice selects, and its step; `None` if that is no element. Bounds
+/// beyond an end of the list mean that end: what is not there is not selected.
 fn bounds(slice: Slice, length: usize) -> Result<Option<(usize, usize, usize)>, EvalError> {
     let count = i64::try_from(length).unwrap_or(i64::MAX);
-    let from_end = |bound: i64| bound.wrapping_add(count);
-    let start = slice.start.unwrap_or(0);
-    let start = if start < 0 { from_end(start) } else { start };
+    if let (Some(start), Some(end), false) = (slice.start, slice.end, slice.single)
+        && start > end
+        && (start < 0) == (end < 0)
+    {
+        return Err(EvalError::StartAfterEnd { start, end });
+    }
+    let within = |bound: i64| {
+        let bound = if bound < 0 {
+            bound.saturating_add(count)
+        } else {
+            bound
+        };
+        bound.clamp(0, count)
+    };
+    let start = within(slice.start.unwrap_or(0));
     let end = match slice.end {
         None => count,
-        Some(end) if end < 0 || (end == 0 && slice.single) => from_end(end),
-        Some(end) => end,
+        // The index after -1.
+        Some(0) if slice.single => count,
+        Some(end) => within(end),
     };
-    if start == end {
+    if start >= end {
         return Ok(None);
-    }
-    let outside = |index| EvalError::IndexOutOfBounds { index, length };
-    if !(0..count).contains(&start) {
-        return Err(outside(start));
-    }
-    if !(0..=count).contains(&end) {
-        return Err(outside(end.wrapping_sub(1)));
-    }
-    if start > end {
-        return Err(EvalError::StartAfterEnd { start, end });
     }
     let step = slice.step.unwrap_or(1);
     if step <= 0 {
@@ -395,10 +403,11 @@ fn bounds(slice: Slice, length: usize) -> Result<Option<(usize, usize, usize)>, 
     Ok(Some((index(start), index(end), index(step))))
 }
 
-/// The one value of a side of a comparison, if it has any.
+/// The one value of a side of a comparison, if it has any; null is none.
 fn one<'a>(found: &[Found<'a>]) -> Result<Option<Found<'a>>, EvalError> {
     match found {
         [] => Ok(None),
+        [one] if one.value().is_null() => Ok(None),
         [one] => Ok(Some(*one)),
         _ => Err(EvalError::SeveralCompared),
     }
@@ -414,10 +423,10 @@ fn compare(left: &Value, operator: &Operator, right: &Value) -> Result<bool, Eva
             _ => return Err(EvalError::InvalidType),
         },
         (Value::String(left), Value::String(right)) => left.cmp(right),
-        (Value::Number(left), Value::Number(right)) => match (left.into(), right.into()) {
-            (Numeric::Integer(left), Numeric::Integer(right)) => left.cmp(&right),
+        (Value::Number(left), Value::Number(right)) => match (exact(left)?, exact(right)?) {
+            (Exact::Integer(left), Exact::Integer(right)) => left.cmp(&right),
             // JSON has no NaN, so that two doubles always compare.
-            (Numeric::Double(left), Numeric::Double(right)) => {
+            (Exact::Double(left), Exact::Double(right)) => {
                 left.partial_cmp(&right).unwrap_or(Ordering::Equal)
             }
             _ => return Err(EvalError::IncompatibleTypes),
@@ -433,6 +442,23 @@ fn compare(left: &Value, operator: &Operator, right: &Value) -> Result<bool, Eva
         Operator::Greater => ordering.is_gt(),
         Operator::GreaterOrEqual => ordering.is_ge(),
         Operator::Unknown(_) => false,
+    })
+}
+
+/// A number that has not been rounded.
+enum Exact {
+    Integer(i128),
+    Double(f64),
+}
+
+fn exact(number: &Number) -> Result<Exact, EvalError> {
+    if is_rounded(number) {
+        return Err(EvalError::Inexact(number.to_string()));
+    }
+    let signed = number.as_i64().map(i128::from);
+    Ok(match signed.or_else(|| number.as_u64().map(i128::from)) {
+        Some(integer) => Exact::Integer(integer),
+        None => Exact::Double(number.as_f64().unwrap_or(f64::NAN)),
     })
 }
 

@@ -5,11 +5,16 @@
 //! object and from the path and copies nothing. Maps are walked in the order of their keys, where
 //! the reference walks them in random order.
 //!
-//! Differs from upstream: an empty list among several is skipped instead of ending the step;
-//! a path that fails inside an existence filter means "does not exist" instead of "exists";
-//! `.*` on a string gives nothing instead of its bytes; a `range` over nothing is an error
-//! instead of a crash when its value would be used; an evaluation that visits more than
-//! [`MAX_VISITS`] values is given up, and `range` nests at most [`MAX_RANGES`] deep.
+//! Null, missing and empty are one thing, and give nothing: a filter, an index or a comparison on
+//! null, an index or the bound of a slice outside of the list, and a `range` over nothing.
+//!
+//! Differs from upstream: there, most of those are errors, or crash; an empty list among several
+//! is skipped instead of ending the step; a path that fails inside an existence filter means
+//! "does not exist" instead of "exists"; `.*` on a string gives nothing instead of its bytes;
+//! `['a.b']` is the key `a.b` where `.a.b` gives nothing; integers beyond 64 bits signed are
+//! compared exactly or not at all. A path is at most [`MAX_PATH_BYTES`] long, an evaluation that
+//! visits more than [`MAX_VISITS`] values is given up, and `range` nests at most [`MAX_RANGES`]
+//! deep.
 //!
 //! ```
 //! use muster_core::jsonpath::JsonPath;
@@ -29,7 +34,7 @@ use std::ops::Deref;
 use serde_json::Value;
 
 pub use eval::{EvalError, MAX_RANGES, MAX_VISITS};
-pub use parse::ParseError;
+pub use parse::{MAX_PATH_BYTES, ParseError};
 
 /// A compiled path.
 #[derive(Debug, Clone)]
@@ -54,6 +59,11 @@ enum Step {
     /// Replaces each value by a number or a truth value.
     Constant(Value),
     Field(String),
+    /// `['key']`: what the reference makes of it, or else the entry of just that key.
+    Quoted {
+        key: String,
+        steps: Vec<Self>,
+    },
     Wildcard,
     Recursive,
     Slice(Slice),
@@ -100,6 +110,10 @@ impl JsonPath {
             Part::Text(_) => false,
             Part::Action(steps) => match steps.first() {
                 Some(Step::Field(name)) => name == field,
+                Some(Step::Quoted { key, steps }) => {
+                    key == field
+                        || !matches!(steps.first(), Some(Step::Field(name)) if name != field)
+                }
                 _ => true,
             },
         })
@@ -107,6 +121,9 @@ impl JsonPath {
 
     /// Compiles `path`, which comes without the outer braces, as a feedback rule carries it.
     pub fn parse(path: &str) -> Result<Self, ParseError> {
+        if path.len() > MAX_PATH_BYTES {
+            return Err(ParseError::TooLong(path.len()));
+        }
         Ok(Self {
             parts: parse::template(&format!("{{{path}}}"))?,
         })
@@ -116,7 +133,16 @@ impl JsonPath {
     /// template. A path without `}{` or `range` gives exactly one list, and missing keys an empty
     /// one.
     pub fn eval<'a>(&'a self, object: &'a Value) -> Result<Few<Matches<'a>>, EvalError> {
-        eval::evaluate(&self.parts, object)
+        self.eval_within(object, &mut MAX_VISITS.clone())
+    }
+
+    /// As [`JsonPath::eval`], visiting at most `visits` values, of which those it visits are taken.
+    pub fn eval_within<'a>(
+        &'a self,
+        object: &'a Value,
+        visits: &mut usize,
+    ) -> Result<Few<Matches<'a>>, EvalError> {
+        eval::evaluate(&self.parts, object, visits)
     }
 }
 

@@ -8,6 +8,10 @@ use thiserror::Error;
 use super::{Operator, Part, Slice, Step};
 use crate::go_format::unicode_point;
 
+/// Longest path, in bytes. Paths that people write have some dozen; a longer one costs time at each
+/// look at the object, whatever the object is.
+pub const MAX_PATH_BYTES: usize = 16 * 1024;
+
 /// Why a text is no path. The texts are those of the reference, since they end in conditions.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ParseError {
@@ -44,6 +48,9 @@ pub enum ParseError {
     /// A quoted text with an escape that does not exist.
     #[error("unquote string {0} error invalid syntax")]
     InvalidEscape(String),
+    /// More than [`MAX_PATH_BYTES`]; names the length. Ours.
+    #[error("the path has {0} bytes, at most {MAX_PATH_BYTES} are allowed")]
+    TooLong(usize),
 }
 
 /// Parses a template: texts and actions in braces.
@@ -181,6 +188,7 @@ impl<'t> Parser<'t> {
             .parse()
             .map(|integer: i64| integer.into())
             .ok()
+            .or_else(|| text.parse().map(|integer: u64| integer.into()).ok())
             .or_else(|| {
                 text.parse().ok().and_then(Number::from_f64) // Refuses what is beyond a double.
             });
@@ -223,7 +231,14 @@ impl<'t> Parser<'t> {
                 .collect::<Result<_, _>>()?;
             steps.push(Step::Union(members));
         } else if let Some(key) = quoted_key(text) {
-            steps.extend(nested(&format!(".{key}"))?);
+            let as_reference = nested(&format!(".{key}"))?;
+            match as_reference.as_slice() {
+                [Step::Field(name)] if name == key => steps.extend(as_reference),
+                _ => steps.push(Step::Quoted {
+                    key: key.to_owned(),
+                    steps: as_reference,
+                }),
+            }
         } else {
             steps.push(Step::Slice(slice(if text == "*" { ":" } else { text })?));
         }

@@ -210,6 +210,13 @@ impl Catalog {
         entries.map(|entry| &entry.served)
     }
 
+    /// Whether the type is served, or was so not long ago.
+    pub fn has(&self, resource: &Resource) -> bool {
+        let of = GroupVersion::new(resource.group(), resource.version());
+        let entries = self.types.get(&of);
+        entries.is_some_and(|entries| entries.contains_key(resource.resource()))
+    }
+
     /// Group versions that failed to answer, and why.
     pub fn degraded(&self) -> impl Iterator<Item = (&GroupVersion, &str)> {
         self.degraded.iter().map(|(of, error)| (of, error.as_str()))

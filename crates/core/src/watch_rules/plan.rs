@@ -21,7 +21,7 @@
 //! Whatever a rule names and does not get is in [`RulePart::unresolved`], with what to do about it;
 //! it neither stops the rest of the rule nor other rules.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::catalog::Catalog;
@@ -109,6 +109,7 @@ fn add_rule(
 ) -> RulePart {
     let mut keys = BTreeSet::new();
     let mut unresolved: Vec<Unresolved> = Vec::new();
+    let mut known = HashSet::new();
     for (index, item) in rule.items.iter().enumerate() {
         let resolved = resolve(item, &rule.destination, offer);
         for chosen in resolved.types {
@@ -132,7 +133,7 @@ fn add_rule(
             keys.insert(key);
         }
         for one in resolved.unresolved {
-            if !unresolved.contains(&one) {
+            if known.insert(one.clone()) {
                 unresolved.push(one);
             }
         }

@@ -58,7 +58,7 @@ impl UnresolvedReason {
 }
 
 /// Something that a rule names and does not get.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Unresolved {
     /// As the rule names it; `*.<group>` or `*.<version>` for a group or version that gives nothing.
     pub resource: String,

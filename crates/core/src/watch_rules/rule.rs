@@ -57,6 +57,10 @@ impl fmt::Display for RuleName {
     }
 }
 
+/// Most items of a rule, and most names in a list of one and requirements of its label selector. The
+/// schema has the first two, too; objects that were stored under another one are bounded here.
+pub(super) const MAX_ENTRIES: usize = 100;
+
 /// A rule that cannot be worked with. API servers refuse most of these by the schema; objects that
 /// were stored under another schema are not checked again.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -184,6 +188,9 @@ impl Compiler<'_> {
         }
         let mut compiled = Vec::new();
         for (index, item) in items.enumerate() {
+            if index == MAX_ENTRIES {
+                return Err(self.fault("spec.rules", too_many()));
+            }
             let field = format!("spec.rules[{index}]");
             let (reach, item) =
                 item.map_err(|reason| self.fault(format!("{field}.scope"), reason))?;
@@ -216,17 +223,25 @@ impl Compiler<'_> {
         if resources.is_empty() {
             return Err(self.fault(resources_field, "must not be empty"));
         }
+        if item.api_groups.len() > MAX_ENTRIES {
+            return Err(self.fault(format!("{field}.apiGroups"), too_many()));
+        }
+        let selector_field = format!("{field}.labelSelector");
         let selector = item.label_selector.as_ref().map_or_else(
             || Ok(BTreeSet::new()),
-            |selector| labels::compile(&format!("{field}.labelSelector"), selector),
+            |selector| labels::compile(&selector_field, selector),
         );
+        let selector = selector.map_err(|error| self.fault(error.field, error.reason))?;
+        if selector.len() > MAX_ENTRIES {
+            return Err(self.fault(selector_field, too_many()));
+        }
         Ok(ItemSelector {
             reach,
             operations: self.operations(&format!("{field}.operations"), &item.operations)?,
             groups: Facet::of(item.api_groups.iter().map(|group| group.trim())),
             versions: Facet::of(versions.into_iter()),
             resources: resources.into_iter().map(ResourcePattern::parse).collect(),
-            labels: selector.map_err(|error| self.fault(error.field, error.reason))?,
+            labels: selector,
         })
     }
 
@@ -257,10 +272,17 @@ impl Compiler<'_> {
 
     /// The names of a list, none of which may be empty.
     fn names<'n>(&self, field: &str, names: &'n [String]) -> Result<Vec<&'n str>, RuleError> {
+        if names.len() > MAX_ENTRIES {
+            return Err(self.fault(field, too_many()));
+        }
         let name = |(index, name): (usize, &'n String)| match name.trim() {
             "" => Err(self.fault(format!("{field}[{index}]"), "must not be empty")),
             name => Ok(name),
         };
         names.iter().enumerate().map(name).collect()
     }
+}
+
+fn too_many() -> String {
+    format!("must have at most {MAX_ENTRIES} entries")
 }

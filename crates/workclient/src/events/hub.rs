@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use super::local::digest;
-use super::status_writes::{Outcome, StatusWrites};
+use super::status_writes::{NOT_SENDABLE, Outcome, StatusWrites};
 use super::{finalizer, status_writes};
 
 /// Whether the agent of a cluster is connected.
@@ -224,7 +224,7 @@ impl HubWorks {
             if entry.stored != stored {
                 let status = decoded_status(work.status.as_deref());
                 entry.stored = stored;
-                entry.has_status = !status.conditions.is_empty();
+                entry.has_status = is_reported(&status);
                 if entry.pending.is_none() {
                     entry.hash = status_hash(&status);
                 }
@@ -247,7 +247,7 @@ impl HubWorks {
             name: meta.name.clone().unwrap_or_default(),
             version,
             deleting,
-            has_status: !status.conditions.is_empty(),
+            has_status: is_reported(&status),
             asked,
             stored,
             hash: status_hash(&status),
@@ -317,7 +317,7 @@ impl HubWorks {
                 if let Outcome::Written(stored) = outcome {
                     // The agent compares with what it has sent, whatever the API has made of it.
                     entry.stored = *stored;
-                    entry.has_status = !status.conditions.is_empty();
+                    entry.has_status = is_reported(status);
                 }
                 let newest = entry.pending.as_ref();
                 if newest.is_some_and(|newest| Arc::ptr_eq(newest, status)) {
@@ -541,11 +541,22 @@ fn decoded_status(status: Option<&RawValue>) -> ManifestWorkStatus {
     status.flatten().unwrap_or_default()
 }
 
+/// Whether an agent has reported something of a work. That it cannot be sent is the hub's word.
+fn is_reported(status: &ManifestWorkStatus) -> bool {
+    let mut conditions = status.conditions.iter();
+    conditions.any(|condition| condition.reason != NOT_SENDABLE)
+}
+
 fn decoded(work: &RawManifestWork) -> serde_json::Result<ManifestWork> {
-    let spec = work.spec.as_deref().map_or("{}", RawValue::get);
+    let spec = match &work.spec {
+        // What is to go has no spec in its event: none can hold that up.
+        _ if work.metadata.deletion_timestamp.is_some() => ManifestWorkSpec::default(),
+        Some(spec) => serde_json::from_str(spec.get())?,
+        None => serde_json::from_str("{}")?,
+    };
     Ok(ManifestWork {
         metadata: work.metadata.clone(),
-        spec: serde_json::from_str(spec)?,
+        spec,
         status: None,
     })
 }

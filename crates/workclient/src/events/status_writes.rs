@@ -31,7 +31,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The reason of a work that cannot be sent.
-const NOT_SENDABLE: &str = "NotSendable";
+pub(super) const NOT_SENDABLE: &str = "NotSendable";
 
 const FAILED: Metric = Metric::counter(
     "muster_event_status_writes_failed_total",

@@ -25,7 +25,7 @@ pub use config::{ConfigError, DriverConfig};
 pub use options::{MqttOptions, Pem, Tls};
 pub use tls::TlsError;
 
-use self::session::{Ended, Link};
+use self::session::{Ended, Learned, Link};
 use self::tls::TlsSource;
 use super::{AHEAD, Bus, BusEvent, Connection, Publish, PublishError, Publisher, Session};
 use crate::Outgoing;
@@ -117,6 +117,7 @@ impl Driver {
             .without_max_times();
         let mut pause = pauses.build();
         let mut retains = true;
+        let mut learned = Learned::default();
         // A connection that has lasted this long was a good one: the next pause is a short one again.
         // Two clients that throw each other out do not get there.
         let steady = 3 * self.options.longest_pause;
@@ -127,6 +128,7 @@ impl Driver {
                 tls.as_mut(),
                 &self.session,
                 retains,
+                &mut learned,
                 &self.door,
                 &self.events,
             )
@@ -138,7 +140,8 @@ impl Driver {
                 return;
             }
             retains &= !matches!(ended, Ended::RetainsNothing);
-            if begun.elapsed() > steady {
+            // A message that is too large is not sent again: the next connection is a better one.
+            if begun.elapsed() > steady || ended.is_size() {
                 pause = pauses.build();
             }
             let mut retry_in = pause.next().unwrap_or(self.options.longest_pause);
@@ -157,9 +160,6 @@ impl Driver {
                     // Whoever is slow hears of it after what it has not handled yet.
                     let _ = self.events.send(lost).await;
                     tokio::time::sleep(retry_in).await;
-                    // What the next connection brings has to find room: while it waits for some,
-                    // nothing is read, acknowledgements neither.
-                    let _ = self.events.reserve_many(AHEAD + 1).await;
                 } => {}
             }
         }

@@ -1,7 +1,7 @@
 //! One connection to a broker, from its beginning to its end.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use mqtt5_protocol::{QoS, ReasonCode};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 use tracing::info;
 
@@ -32,6 +32,15 @@ const MOST_IN_FLIGHT: u16 = 256;
 
 /// Bytes that are written at once, at most, where much is waiting.
 const WRITE_BYTES: usize = 64 * 1024;
+
+/// Messages that have come and wait for whoever handles them, in bytes. A broker holds messages back
+/// by our receive maximum; one that does not, or messages without acknowledgement, fill this. Beyond
+/// it nothing is read.
+const MOST_BACKLOG_BYTES: usize = 64 * 1024 * 1024;
+
+/// How long a size is too large that a broker has refused: its limits may have been raised. It is
+/// less than the time after which what was refused is tried again.
+const LEARNED_FOR: Duration = Duration::from_secs(20 * 60);
 
 /// Time for the last bytes of a connection.
 const GOODBYE: Duration = Duration::from_secs(2);
@@ -93,6 +102,11 @@ impl Ended {
     pub(super) const fn is_takeover(&self) -> bool {
         matches!(self, Self::Disconnected(ReasonCode::SessionTakenOver, _))
     }
+
+    /// Whether the broker ended the connection for the size of a message.
+    pub(super) const fn is_size(&self) -> bool {
+        matches!(self, Self::Disconnected(ReasonCode::PacketTooLarge, _))
+    }
 }
 
 impl From<mqtt5_protocol::error::MqttError> for Ended {
@@ -118,13 +132,37 @@ enum Command {
 enum Sent {
     /// It will not be acknowledged.
     Unacknowledged,
-    Waiting(oneshot::Receiver<Result<(), String>>),
+    Waiting(oneshot::Receiver<Result<(), Nack>>),
     Failed(PublishError),
+}
+
+/// The broker does not take a message.
+enum Nack {
+    Refused { reason: String, for_good: bool },
+    TooLarge { bytes: usize },
+}
+
+/// The largest message that a broker takes, as it has shown by ending a connection.
+#[derive(Debug, Default)]
+pub(super) struct Learned(Option<(usize, Instant)>);
+
+impl Learned {
+    fn most(&self) -> usize {
+        match self.0 {
+            Some((most, since)) if since.elapsed() < LEARNED_FOR => most,
+            _ => usize::MAX,
+        }
+    }
+
+    fn learn(&mut self, most: usize) {
+        self.0 = Some((most.min(self.most()), Instant::now()));
+    }
 }
 
 /// A message that waits for its acknowledgement.
 struct Waiting {
-    done: oneshot::Sender<Result<(), String>>,
+    done: oneshot::Sender<Result<(), Nack>>,
+    bytes: usize,
     /// One of those that may be on their way.
     _permit: OwnedSemaphorePermit,
 }
@@ -179,7 +217,16 @@ impl Link {
         };
         match timeout(self.ack_timeout, acknowledged).await {
             Ok(Ok(Ok(()))) => Ok(()),
-            Ok(Ok(Err(reason))) => Err(PublishError::Refused { topic, reason }),
+            Ok(Ok(Err(Nack::Refused { reason, for_good }))) => Err(PublishError::Refused {
+                topic,
+                reason,
+                for_good,
+            }),
+            Ok(Ok(Err(Nack::TooLarge { bytes }))) => Err(PublishError::TooLarge {
+                topic,
+                bytes,
+                most: bytes - 1,
+            }),
             Ok(Err(_)) => Err(PublishError::Lost),
             Err(_) => {
                 // Such a broker would never get better: begin anew.
@@ -196,6 +243,7 @@ pub(super) async fn run(
     mut tls: Option<&mut TlsSource>,
     session: &Session,
     retains: bool,
+    learned: &mut Learned,
     door: &Door,
     events: &mpsc::Sender<BusEvent>,
 ) -> Ended {
@@ -242,9 +290,12 @@ pub(super) async fn run(
         last_id: 0,
         acknowledged: options.acknowledged,
         retains: retains && wire::can_retain(&connack),
-        most_bytes: connack.maximum_packet_size().map_or(usize::MAX, |most| {
-            usize::try_from(most).unwrap_or(usize::MAX)
-        }),
+        most_bytes: connack
+            .maximum_packet_size()
+            .map_or(usize::MAX, |most| {
+                usize::try_from(most).unwrap_or(usize::MAX)
+            })
+            .min(learned.most()),
         keep_alive,
         patience: options.ack_timeout,
     };
@@ -255,6 +306,8 @@ pub(super) async fn run(
         link: &link,
         door,
         events,
+        backlog: VecDeque::new(),
+        backlog_bytes: 0,
     };
     let mut receiving = std::pin::pin!(receiver.run(reader));
     let ended = tokio::select! {
@@ -272,9 +325,26 @@ pub(super) async fn run(
     };
     door.set(None);
     link.window.close();
+    if ended.is_size() {
+        refuse_largest(&in_flight, learned);
+    }
     lock(&in_flight).clear();
     writer.goodbye(&ended, session.will.is_some()).await;
     ended
+}
+
+/// A broker that ends a connection for the size of a message does not say of which: it was too large
+/// for the largest on its way in any case.
+fn refuse_largest(in_flight: &InFlight, learned: &mut Learned) {
+    let mut in_flight = lock(in_flight);
+    let largest = in_flight.iter().max_by_key(|(_, waiting)| waiting.bytes);
+    let Some(id) = largest.map(|(id, _)| *id) else {
+        return;
+    };
+    if let Some(Waiting { done, bytes, .. }) = in_flight.remove(&id) {
+        learned.learn(bytes - 1);
+        let _ = done.send(Err(Nack::TooLarge { bytes }));
+    }
 }
 
 /// Done when the files of certificates hold something new.
@@ -329,6 +399,7 @@ async fn dial(
         buffer: BytesMut::with_capacity(4096),
         most_bytes: usize::try_from(options.most_bytes).unwrap_or(usize::MAX),
         silence: Duration::ZERO,
+        heard: Instant::now(),
     };
     match reader.next().await? {
         Packet::ConnAck(connack) if connack.reason_code == ReasonCode::Success => {
@@ -351,9 +422,12 @@ struct Reader {
     most_bytes: usize,
     /// Longest time without a byte; zero for any.
     silence: Duration,
+    /// When the last byte came.
+    heard: Instant,
 }
 
 impl Reader {
+    /// The next packet. May be dropped and called again: what has come of it stays.
     async fn next(&mut self) -> Result<Packet, Ended> {
         loop {
             if let Some(packet) = wire::take(&mut self.buffer, self.most_bytes)? {
@@ -364,11 +438,14 @@ impl Reader {
                 read.await
             } else {
                 let silent = |_| Ended::Silent(self.silence);
-                timeout(self.silence, read).await.map_err(silent)?
+                timeout_at(self.heard + self.silence, read)
+                    .await
+                    .map_err(silent)?
             };
             if read? == 0 {
                 return Err(Ended::Hung);
             }
+            self.heard = Instant::now();
         }
     }
 }
@@ -381,28 +458,45 @@ struct Receiver<'a> {
     link: &'a Link,
     door: &'a Door,
     events: &'a mpsc::Sender<BusEvent>,
+    /// What has come and has no room in `events` yet. Acknowledgements must not wait behind it:
+    /// whoever handles it may itself wait for one.
+    backlog: VecDeque<BusEvent>,
+    backlog_bytes: usize,
 }
 
 impl Receiver<'_> {
-    async fn run(self, reader: Reader) -> Ended {
+    async fn run(mut self, reader: Reader) -> Ended {
         match self.receive(reader).await {
             Err(ended) => ended,
         }
     }
 
-    async fn receive(&self, mut reader: Reader) -> Result<Infallible, Ended> {
+    async fn receive(&mut self, mut reader: Reader) -> Result<Infallible, Ended> {
         // What is retained may come before the subscription is acknowledged.
         let mut early = Vec::new();
         let mut subscribed = self.filters.is_empty();
         if subscribed {
-            self.subscribed().await?;
+            self.subscribed();
         }
         loop {
-            match reader.next().await? {
+            let has_room = self.backlog_bytes < MOST_BACKLOG_BYTES;
+            let packet = tokio::select! {
+                biased;
+                room = self.events.reserve(), if !self.backlog.is_empty() => {
+                    let room = room.map_err(|_| Ended::Closed)?;
+                    if let Some(event) = self.backlog.pop_front() {
+                        self.backlog_bytes -= size(&event);
+                        room.send(event);
+                    }
+                    continue;
+                }
+                packet = reader.next(), if has_room => packet?,
+            };
+            match packet {
                 Packet::Publish(packet) => {
                     let message = self.delivery(packet);
                     if subscribed {
-                        self.tell(message).await?;
+                        self.tell(message);
                     } else {
                         early.push(message);
                     }
@@ -411,9 +505,9 @@ impl Receiver<'_> {
                 Packet::SubAck(ack) if !subscribed => {
                     self.check(&ack)?;
                     subscribed = true;
-                    self.subscribed().await?;
+                    self.subscribed();
                     for message in early.drain(..) {
-                        self.tell(message).await?;
+                        self.tell(message);
                     }
                 }
                 Packet::PingResp => {}
@@ -426,11 +520,11 @@ impl Receiver<'_> {
         }
     }
 
-    async fn subscribed(&self) -> Result<(), Ended> {
+    fn subscribed(&mut self) {
         let broker = &self.options.broker;
         info!(%broker, client_id = %self.options.client_id, "connected to the broker");
         self.door.set(Some(self.link.clone()));
-        self.tell(BusEvent::Subscribed).await
+        self.tell(BusEvent::Subscribed);
     }
 
     fn check(&self, ack: &SubAckPacket) -> Result<(), Ended> {
@@ -472,7 +566,10 @@ impl Receiver<'_> {
             return;
         };
         let result = if ack.reason_code.is_error() {
-            Err(wire::reason(ack.reason_code, &ack.properties))
+            Err(Nack::Refused {
+                reason: wire::reason(ack.reason_code, &ack.properties),
+                for_good: wire::is_for_good(ack.reason_code),
+            })
         } else {
             Ok(())
         };
@@ -480,9 +577,23 @@ impl Receiver<'_> {
         let _ = waiting.done.send(result);
     }
 
-    async fn tell(&self, event: BusEvent) -> Result<(), Ended> {
-        self.events.send(event).await.map_err(|_| Ended::Closed)
+    fn tell(&mut self, event: BusEvent) {
+        self.backlog_bytes += size(&event);
+        self.backlog.push_back(event);
     }
+}
+
+/// What an event holds, as far as it can be much.
+fn size(event: &BusEvent) -> usize {
+    let BusEvent::Message(delivery) = event else {
+        return 0;
+    };
+    let message = &delivery.message;
+    let properties = message.properties.iter();
+    let properties: usize = properties
+        .map(|(name, value)| name.len() + value.len())
+        .sum();
+    message.payload.len() + properties
 }
 
 /// Writes what goes.
@@ -606,6 +717,7 @@ impl Writer {
                 let (done, acknowledged) = oneshot::channel();
                 let waiting = Waiting {
                     done,
+                    bytes: packet.len(),
                     _permit: permit,
                 };
                 lock(&self.in_flight).insert(id, waiting);

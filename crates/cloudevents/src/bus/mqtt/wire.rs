@@ -180,6 +180,16 @@ pub(super) fn can_retain(connack: &ConnAckPacket) -> bool {
     !matches!(said, Some(PropertyValue::Byte(0)))
 }
 
+/// Whether a broker that has refused a message for this will do so again.
+pub(super) const fn is_for_good(reason: ReasonCode) -> bool {
+    matches!(
+        reason,
+        ReasonCode::PacketTooLarge
+            | ReasonCode::PayloadFormatInvalid
+            | ReasonCode::TopicNameInvalid
+    )
+}
+
 /// What a broker says of a refusal.
 pub(super) fn reason(code: impl std::fmt::Debug, properties: &Properties) -> String {
     match properties.get(PropertyId::ReasonString) {

@@ -26,7 +26,7 @@ use thiserror::Error;
 
 use guard::Guard;
 
-use super::removal::{Place, Step, remove_places};
+use super::removal::{Place, Step, TooManyPlaces, remove_places};
 use crate::go_format::prefix;
 
 /// Longest expression.
@@ -161,8 +161,7 @@ fn remove(filter: &Filter<Paths>, object: &mut Value, steps: u64) -> Result<(), 
     if places.iter().any(Vec::is_empty) {
         return Err(JqError::NotAnObject);
     }
-    remove_places(object, places);
-    Ok(())
+    remove_places(object, &places).map_err(|TooManyPlaces| JqError::TimedOut)
 }
 
 fn places(filter: &Filter<Paths>, object: &Value, steps: u64) -> Result<Vec<Place>, JqError> {
@@ -172,19 +171,24 @@ fn places(filter: &Filter<Paths>, object: &Value, steps: u64) -> Result<Vec<Plac
         budget: &budget,
     };
     let ctx = Ctx::<Paths>::new(run, Vars::new([]));
-    let places: Result<Vec<Val>, _> = filter
-        .id
-        .run((ctx, to_val(object)))
-        .map(unwrap_valr)
-        .collect();
+    let mut places = Vec::new();
+    for found in filter.id.run((ctx, to_val(object))).map(unwrap_valr) {
+        let place = found.map(|path| place(&path)).map_err(|error| {
+            let text = error.to_string();
+            JqError::Failed(prefix(&text, MAX_SHOWN_BYTES).to_owned())
+        });
+        // A path may be as long as there are steps, without there being such a place.
+        let length = place.as_ref().map_or(0, Vec::len) as u64;
+        budget.set(budget.get().saturating_sub(length));
+        if budget.get() == 0 {
+            return Err(JqError::TimedOut);
+        }
+        places.push(place?);
+    }
     if budget.get() == 0 {
         return Err(JqError::TimedOut);
     }
-    let places = places.map_err(|error| {
-        let text = error.to_string();
-        JqError::Failed(prefix(&text, MAX_SHOWN_BYTES).to_owned())
-    })?;
-    Ok(places.iter().map(place).collect())
+    Ok(places)
 }
 
 /// The main program, which only calls the expression: it was parsed before, to be guarded.

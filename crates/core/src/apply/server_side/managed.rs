@@ -2,6 +2,12 @@
 //!
 //! `fieldsV1` is a tree whose keys are `f:<field>`, `k:<keys of a list item>`, `v:<item of a
 //! set>`, `i:<index>` and `.` for the thing itself. A key with nothing below owns all there is.
+//!
+//! Others write both the fields and the lists, and either may be long. So a list is indexed once by
+//! the keys of its items, and every function here takes time in proportion to the fields and the
+//! values at most (where values are compared whole, times the depth, of which JSON has 127 levels).
+
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -25,6 +31,10 @@ pub(super) fn applied_fields<'a>(
     ours?.get("fieldsV1")?.as_object()
 }
 
+/// Most sets of keys by which the items of one list are told apart. A list has one; fields that
+/// others write could name as many as there are items. Items of further sets are not found.
+pub(super) const MAX_KEY_SETS: usize = 8;
+
 /// A key of `fieldsV1`.
 enum Element<'a> {
     Field(&'a str),
@@ -43,26 +53,113 @@ impl<'a> Element<'a> {
         }
     }
 
-    fn is(&self, item: &Value) -> bool {
+    /// What an item of a list has to be called to be this one; `None` for a field.
+    fn identity(&self) -> Option<String> {
         match self {
-            Self::Field(_) => false,
-            Self::Item(keys) => keys.iter().all(|(key, value)| item.get(key) == Some(value)),
-            Self::Member(value) => item == value,
+            Self::Field(_) => None,
+            Self::Item(keys) => Some(item_identity(keys.iter())),
+            Self::Member(value) => Some(member_identity(value)),
         }
     }
 
-    fn find<'v>(&self, value: &'v Value) -> Option<&'v Value> {
+    fn find<'v>(&self, value: &'v Value, index: &Index) -> Option<&'v Value> {
         match self {
             Self::Field(field) => value.as_object()?.get(*field),
-            _ => value.as_array()?.iter().find(|item| self.is(item)),
+            _ => value.as_array()?.get(index.position(self)?),
         }
     }
 
-    fn find_mut<'v>(&self, value: &'v mut Value) -> Option<&'v mut Value> {
+    fn find_mut<'v>(&self, value: &'v mut Value, index: &Index) -> Option<&'v mut Value> {
         match self {
             Self::Field(field) => value.as_object_mut()?.get_mut(*field),
-            _ => value.as_array_mut()?.iter_mut().find(|item| self.is(item)),
+            _ => value.as_array_mut()?.get_mut(index.position(self)?),
         }
+    }
+}
+
+fn item_identity<'k>(keys: impl Iterator<Item = (&'k String, &'k Value)>) -> String {
+    use std::fmt::Write as _; // Writing to a String cannot fail.
+
+    let mut text = "k:".to_owned();
+    for (key, value) in keys {
+        // The quoted form, so that no name can be taken for another name and value.
+        let _ = write!(text, "{key:?}:{value},");
+    }
+    text
+}
+
+fn member_identity(value: &Value) -> String {
+    format!("v:{value}")
+}
+
+/// The elements among the keys of a node of `fieldsV1`, with what is below them.
+fn elements(fields: &Map<String, Value>) -> Vec<(Element<'_>, &Map<String, Value>)> {
+    fields
+        .iter()
+        .filter_map(|(key, below)| Some((Element::parse(key)?, below.as_object()?)))
+        .collect()
+}
+
+/// The ways in which the elements of a node tell the items of a list apart.
+#[derive(Default)]
+struct Ways {
+    key_sets: Vec<Vec<String>>,
+    members: bool,
+}
+
+impl Ways {
+    fn of<'e>(elements: impl Iterator<Item = &'e Element<'e>>) -> Self {
+        let mut ways = Self::default();
+        for element in elements {
+            match element {
+                Element::Field(_) => {}
+                Element::Member(_) => ways.members = true,
+                Element::Item(keys) => {
+                    let known = |set: &Vec<String>| set.iter().eq(keys.keys());
+                    if ways.key_sets.len() < MAX_KEY_SETS && !ways.key_sets.iter().any(known) {
+                        ways.key_sets.push(keys.keys().cloned().collect());
+                    }
+                }
+            }
+        }
+        ways
+    }
+
+    /// What an item is called in each of the ways.
+    fn identities<'s>(&'s self, item: &'s Value) -> impl Iterator<Item = String> + 's {
+        let by_keys = self.key_sets.iter().filter_map(|set| {
+            let pairs: Option<Vec<_>> = set.iter().map(|key| Some((key, item.get(key)?))).collect();
+            Some(item_identity(pairs?.into_iter()))
+        });
+        by_keys.chain(self.members.then(|| member_identity(item)))
+    }
+
+    /// Indexes the items of a list; anything else has none.
+    fn index(&self, value: &Value) -> Index {
+        let mut index = Index::default();
+        for (position, item) in value.as_array().into_iter().flatten().enumerate() {
+            for identity in self.identities(item) {
+                // Of two items with the same keys the first is meant.
+                index.0.entry(identity).or_insert(position);
+            }
+        }
+        index
+    }
+
+    /// Where an item is in an indexed list.
+    fn position(&self, item: &Value, index: &Index) -> Option<usize> {
+        self.identities(item)
+            .find_map(|identity| index.0.get(&identity).copied())
+    }
+}
+
+/// Positions of the items of a list by what they are called.
+#[derive(Default)]
+struct Index(HashMap<String, usize>);
+
+impl Index {
+    fn position(&self, element: &Element<'_>) -> Option<usize> {
+        self.0.get(&element.identity()?).copied()
     }
 }
 
@@ -71,13 +168,17 @@ pub(super) fn extract(fields: &Map<String, Value>, value: &Value) -> Value {
     if fields.is_empty() {
         return value.clone();
     }
-    let part = |(key, below): (&String, &Value)| {
-        let found = Element::parse(key)?.find(value)?;
-        let below = below.as_object();
+    let elements: Vec<_> = fields
+        .iter()
+        .filter_map(|(key, below)| Some((key, Element::parse(key)?, below.as_object())))
+        .collect();
+    let index = Ways::of(elements.iter().map(|(_, element, _)| element)).index(value);
+    let part = |(key, element, below): &(&String, Element<'_>, Option<&Map<String, Value>>)| {
+        let found = element.find(value, &index)?;
         let part = below.map_or_else(|| found.clone(), |below| extract(below, found));
-        Some((key.clone(), part))
+        Some(((*key).clone(), part))
     };
-    Value::Object(fields.iter().filter_map(part).collect())
+    Value::Object(elements.iter().filter_map(part).collect())
 }
 
 /// Whether everything in an applied object is owned. What identifies the object never is.
@@ -114,15 +215,40 @@ fn covers_value(fields: &Map<String, Value>, value: &Value) -> bool {
         Value::Object(entries) => entries
             .iter()
             .all(|(field, value)| covers_field(fields, field, value)),
-        Value::Array(items) => items.iter().all(|item| {
-            fields.iter().any(|(key, below)| {
-                Element::parse(key).is_some_and(|element| element.is(item))
-                    && below
-                        .as_object()
-                        .is_some_and(|below| covers_value(below, item))
+        Value::Array(items) => {
+            let list = ListFields::of(fields);
+            items.iter().all(|item| {
+                list.find(item)
+                    .is_some_and(|(_, below)| covers_value(below, item))
             })
-        }),
+        }
         _ => false,
+    }
+}
+
+/// The fields of a list, to be found by its items.
+struct ListFields<'f> {
+    elements: Vec<(Element<'f>, &'f Map<String, Value>)>,
+    ways: Ways,
+    index: Index,
+}
+
+impl<'f> ListFields<'f> {
+    fn of(fields: &'f Map<String, Value>) -> Self {
+        let elements = elements(fields);
+        let ways = Ways::of(elements.iter().map(|(element, _)| element));
+        let named = elements.iter().enumerate();
+        let index = named.filter_map(|(at, (element, _))| Some((element.identity()?, at)));
+        Self {
+            index: Index(index.collect()),
+            ways,
+            elements,
+        }
+    }
+
+    /// The element that an item is, and what is below it.
+    fn find(&self, item: &Value) -> Option<&(Element<'f>, &'f Map<String, Value>)> {
+        self.elements.get(self.ways.position(item, &self.index)?)
     }
 }
 
@@ -137,39 +263,43 @@ pub(super) fn keep(
     original: Option<&Value>,
     target: &mut Value,
 ) {
-    for (key, below) in fields {
-        let (Some(element), Some(below)) = (Element::parse(key), below.as_object()) else {
+    let elements = elements(fields);
+    let ways = Ways::of(elements.iter().map(|(element, _)| element));
+    let (in_live, in_left) = (ways.index(live), ways.index(left));
+    let in_original = original.map_or_else(Index::default, |original| ways.index(original));
+    let in_target = ways.index(target);
+    let mut missing = Vec::new();
+    for (element, below) in &elements {
+        let Some(value) = element.find(live, &in_live) else {
             continue;
         };
-        let Some(value) = element.find(live) else {
-            continue;
-        };
-        match element.find(left) {
-            None => put(&element, owned(below, value), original, target),
+        match element.find(left, &in_left) {
+            None => missing.push((element, owned(below, value))),
             Some(rest) if rest == value => {}
             Some(rest) if below.is_empty() => {
-                if let Some(target) = element.find_mut(target) {
+                if let Some(target) = element.find_mut(target, &in_target) {
                     restore(value, rest, target);
                 }
             }
             Some(rest) => {
-                let original_below = original.and_then(|original| element.find(original));
-                if let Some(target) = element.find_mut(target) {
-                    keep(below, value, rest, original_below, target);
+                let original = original.and_then(|original| element.find(original, &in_original));
+                if let Some(target) = element.find_mut(target, &in_target) {
+                    keep(below, value, rest, original, target);
                 } else {
                     let mut fresh = Value::Null;
-                    keep(below, value, rest, original_below, &mut fresh);
+                    keep(below, value, rest, original, &mut fresh);
                     if !fresh.is_null() {
-                        if let (Element::Item(keys), Some(item)) = (&element, fresh.as_object_mut())
-                        {
-                            item.extend(keys.clone());
-                        }
-                        put(&element, fresh, original, target);
+                        missing.push((element, fresh));
                     }
                 }
             }
         }
     }
+    let (fields, items): (Vec<_>, Vec<_>) = missing
+        .into_iter()
+        .partition(|(element, _)| matches!(element, Element::Field(_)));
+    put_fields(fields, target);
+    put_items(items, &ways, &in_original, in_target, target);
 }
 
 /// The owned part of a value, in the value's own shape.
@@ -177,11 +307,6 @@ fn owned(fields: &Map<String, Value>, value: &Value) -> Value {
     if fields.is_empty() {
         return value.clone();
     }
-    let parts = || {
-        fields
-            .iter()
-            .filter_map(|(key, below)| Some((Element::parse(key)?, below.as_object()?)))
-    };
     match value {
         Value::Object(entries) => {
             let part = |(element, below)| match element {
@@ -190,12 +315,13 @@ fn owned(fields: &Map<String, Value>, value: &Value) -> Value {
                 }
                 _ => None,
             };
-            Value::Object(parts().filter_map(part).collect())
+            Value::Object(elements(fields).into_iter().filter_map(part).collect())
         }
         Value::Array(items) => {
+            let list = ListFields::of(fields);
             let part = |item| {
-                let (element, below) = parts().find(|(element, _)| element.is(item))?;
-                Some(owned_item(&element, below, item))
+                let (element, below) = list.find(item)?;
+                Some(with_keys(element, owned(below, item)))
             };
             Value::Array(items.iter().filter_map(part).collect())
         }
@@ -203,53 +329,75 @@ fn owned(fields: &Map<String, Value>, value: &Value) -> Value {
     }
 }
 
-fn owned_item(element: &Element<'_>, fields: &Map<String, Value>, item: &Value) -> Value {
-    let mut part = owned(fields, item);
+/// A part of a list with the keys that name it.
+fn with_keys(element: &Element<'_>, mut part: Value) -> Value {
     if let (Element::Item(keys), Some(part)) = (element, part.as_object_mut()) {
         part.extend(keys.clone());
     }
     part
 }
 
-/// Puts a part where it belongs, unless there is one: the manifest's own counts.
-fn put(element: &Element<'_>, mut part: Value, original: Option<&Value>, target: &mut Value) {
-    if element.find(target).is_some() {
-        return;
+/// Puts fields where they belong, unless they are there: the manifest's own count.
+fn put_fields(fields: Vec<(&Element<'_>, Value)>, target: &mut Value) {
+    if !fields.is_empty() && target.is_null() {
+        *target = Value::Object(Map::new());
     }
-    if let Element::Field(field) = element {
-        if target.is_null() {
-            *target = Value::Object(Map::new());
-        }
-        if let Some(target) = target.as_object_mut() {
-            target.insert((*field).to_owned(), part);
-        }
+    let Some(target) = target.as_object_mut() else {
         return;
+    };
+    for (element, part) in fields {
+        if let Element::Field(field) = element {
+            target.entry(*field).or_insert(part);
+        }
     }
-    if let (Element::Item(keys), Some(part)) = (element, part.as_object_mut()) {
-        part.extend(keys.clone());
+}
+
+/// Puts items into a list, unless they are there, in the order that the original has them.
+fn put_items(
+    items: Vec<(&Element<'_>, Value)>,
+    ways: &Ways,
+    in_original: &Index,
+    in_target: Index,
+    target: &mut Value,
+) {
+    if items.is_empty() {
+        return;
     }
     if target.is_null() {
         *target = Value::Array(Vec::new());
     }
-    let Some(items) = target.as_array_mut() else {
+    let Some(target) = target.as_array_mut() else {
         return;
     };
-    let original = original.and_then(Value::as_array);
-    let place_of = |is: &dyn Fn(&Value) -> bool| original?.iter().position(is);
-    let at = match place_of(&|item| element.is(item)) {
-        None => items.len(),
-        Some(place) => {
-            let same = |item: &Value, other: &Value| match element {
-                Element::Item(keys) => keys.keys().all(|key| item.get(key) == other.get(key)),
-                _ => item == other,
-            };
-            items
-                .iter()
-                .take_while(|item| place_of(&|other| same(item, other)) < Some(place))
-                .count()
+    let mut present: HashSet<String> = in_target.0.into_keys().collect();
+    let mut placed = Vec::new();
+    let mut others = Vec::new();
+    for (element, part) in items {
+        let known = |identity: &String| present.contains(identity);
+        if element.identity().as_ref().is_none_or(known) {
+            continue;
         }
-    };
-    items.insert(at, part);
+        let part = with_keys(element, part);
+        present.extend(ways.identities(&part));
+        match in_original.position(element) {
+            Some(place) => placed.push((place, part)),
+            None => others.push(part),
+        }
+    }
+    placed.sort_by_key(|(place, _)| *place);
+    let mut placed = placed.into_iter().peekable();
+    let mut merged = Vec::with_capacity(target.len() + placed.len() + others.len());
+    for item in target.drain(..) {
+        if let Some(place) = ways.position(&item, in_original) {
+            while let Some((_, part)) = placed.next_if(|(other, _)| *other < place) {
+                merged.push(part);
+            }
+        }
+        merged.push(item);
+    }
+    merged.extend(placed.map(|(_, part)| part));
+    merged.extend(others);
+    *target = merged;
 }
 
 /// Puts back into a value that is owned as a whole what was taken out of it, if the rest of it
@@ -484,5 +632,49 @@ mod tests {
         let other = json!({"o": {"a": 5, "l": []}, "s": ["y"]});
         let result = kept(&fields_json, &live, &left, &json!({}), &other);
         assert_eq!(result["o"], other["o"]);
+    }
+
+    /// Comparing each item with each field would take billions of steps here.
+    #[test]
+    fn long_lists_cost_in_proportion_to_their_length() {
+        const LENGTH: usize = 50_000;
+        let item = |n: usize| json!({"name": format!("n{n}"), "v": n});
+        let key = |n: usize| format!("k:{{\"name\":\"n{n}\"}}");
+        let fields_json: Value = (0..LENGTH)
+            .map(|n| (key(n), json!({"f:name": {}, "f:v": {}})))
+            .collect();
+        let fields_json = json!({ "f:l": fields_json });
+        let list = |keep: &dyn Fn(usize) -> bool| {
+            let items: Value = (0..LENGTH).filter(|n| keep(*n)).map(item).collect();
+            json!({ "l": items })
+        };
+        let (live, even) = (list(&|_| true), list(&|n| n % 2 == 0));
+        assert!(covers(fields(&fields_json), &live));
+        assert_eq!(
+            extract(fields(&fields_json), &live)["f:l"][key(LENGTH - 1)]["f:v"],
+            json!(LENGTH - 1)
+        );
+        assert_eq!(kept(&fields_json, &live, &even, &live, &even), live);
+        let none = json!({ "l": [] });
+        assert_eq!(kept(&fields_json, &live, &none, &live, &none), live);
+    }
+
+    #[test]
+    fn items_are_found_by_as_many_sets_of_keys_as_there_may_be() {
+        let item: Value = (0..=MAX_KEY_SETS)
+            .map(|n| (format!("k{n}"), json!(n)))
+            .collect();
+        let live = json!({ "l": [item] });
+        // Nine is written before ten: all sets but the last are looked at.
+        let sets = |count: usize| -> Value {
+            let keys = (0..count).map(|n| (format!("k:{{\"k{n}\":{n}}}"), json!({"f:x": {}})));
+            json!({ "f:l": keys.collect::<Value>() })
+        };
+        let found = |count: usize| {
+            let parts = extract(fields(&sets(count)), &live);
+            parts["f:l"].as_object().unwrap().len()
+        };
+        assert_eq!(found(MAX_KEY_SETS), MAX_KEY_SETS);
+        assert_eq!(found(MAX_KEY_SETS + 1), MAX_KEY_SETS);
     }
 }

@@ -1,6 +1,6 @@
 //! Removing fields from an object, by place, JSON pointer and JSONPath.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ptr;
 
 use serde_json::{Map, Value};
@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::jsonpath::JsonPath;
 
 /// One step from a value to a part of it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
     /// Entry of an object.
     Key(String),
@@ -22,63 +22,109 @@ pub(super) enum Step {
 /// The steps from the root to a part of an object.
 pub(super) type Place = Vec<Step>;
 
+/// Most parts of an object that the places of one removal lead through, ranges taken apart.
+pub(super) const MAX_PLACE_STEPS: usize = 1_000_000;
+
+/// The places lead through more than [`MAX_PLACE_STEPS`] parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TooManyPlaces;
+
 /// Removes what is at the places; a place that does not exist is skipped. All places are those
-/// of the object as it came.
-pub(super) fn remove_places(object: &mut Value, places: Vec<Place>) {
-    let mut places: Vec<Place> = places
-        .into_iter()
-        .flat_map(|place| settled(object, place))
-        .collect();
-    // The last item of a list first, so that the others stay where they are.
-    places.sort_unstable();
-    places.dedup();
-    for place in places.iter().rev() {
-        remove_place(object, place);
+/// of the object as it came. Nothing is removed if there are too many.
+pub(super) fn remove_places(object: &mut Value, places: &[Place]) -> Result<(), TooManyPlaces> {
+    let mut marks = Marks::default();
+    let mut steps_left = MAX_PLACE_STEPS;
+    for place in places {
+        marks.mark(object, place, &mut steps_left)?;
     }
+    marks.remove_below(object);
+    Ok(())
 }
 
-/// The same places without ranges and negative indexes.
-fn settled(object: &Value, place: Place) -> Vec<Place> {
-    let mut heads: Vec<(Place, &Value)> = vec![(Place::new(), object)];
-    for step in place {
-        let mut next = Vec::new();
-        for (head, value) in heads {
-            let mut go = |step: Step, value| {
-                let mut place = head.clone();
-                place.push(step);
-                next.push((place, value));
-            };
-            match (&step, value) {
-                (Step::Key(key), Value::Object(entries)) => {
-                    if let Some(value) = entries.get(key) {
-                        go(step.clone(), value);
-                    }
+/// Which parts of a value go.
+#[derive(Default)]
+struct Marks {
+    /// All of it does.
+    whole: bool,
+    entries: BTreeMap<String, Self>,
+    items: BTreeMap<usize, Self>,
+}
+
+impl Marks {
+    fn mark(
+        &mut self,
+        value: &Value,
+        place: &[Step],
+        steps_left: &mut usize,
+    ) -> Result<(), TooManyPlaces> {
+        *steps_left = steps_left.checked_sub(1).ok_or(TooManyPlaces)?;
+        let Some((step, rest)) = place.split_first() else {
+            self.whole = true;
+            return Ok(());
+        };
+        match (step, value) {
+            (Step::Key(key), Value::Object(entries)) => {
+                if let Some(value) = entries.get(key) {
+                    let below = self.entries.entry(key.clone()).or_default();
+                    below.mark(value, rest, steps_left)?;
                 }
-                (Step::Index(index), Value::Array(items)) => {
-                    if let Some(index) = from_start(*index, items.len())
-                        && let Some(value) = items.get(index.unsigned_abs())
-                    {
-                        go(Step::Index(index), value);
-                    }
-                }
-                (Step::Range(from, to), Value::Array(items)) => {
-                    let bound = |bound: Option<isize>, otherwise: usize| match bound {
-                        None => otherwise,
-                        Some(bound) => from_start(bound, items.len())
-                            .map_or(0, isize::unsigned_abs)
-                            .min(items.len()),
-                    };
-                    let (from, to) = (bound(*from, 0), bound(*to, items.len()));
-                    for (index, value) in items.iter().enumerate().take(to).skip(from) {
-                        go(Step::Index(index.cast_signed()), value);
-                    }
-                }
-                _ => {}
             }
+            (Step::Index(index), Value::Array(items)) => {
+                let index = from_start(*index, items.len());
+                if let Some(index) = index
+                    && let Some(value) = items.get(index.unsigned_abs())
+                {
+                    let below = self.items.entry(index.unsigned_abs()).or_default();
+                    below.mark(value, rest, steps_left)?;
+                }
+            }
+            (Step::Range(from, to), Value::Array(items)) => {
+                let bound = |bound: Option<isize>, otherwise: usize| match bound {
+                    None => otherwise,
+                    Some(bound) => from_start(bound, items.len())
+                        .map_or(0, isize::unsigned_abs)
+                        .min(items.len()),
+                };
+                let (from, to) = (bound(*from, 0), bound(*to, items.len()));
+                for (index, value) in items.iter().enumerate().take(to).skip(from) {
+                    let below = self.items.entry(index).or_default();
+                    below.mark(value, rest, steps_left)?;
+                }
+            }
+            _ => {}
         }
-        heads = next;
+        Ok(())
     }
-    heads.into_iter().map(|(place, _)| place).collect()
+
+    /// Removes the marked parts of a value, but not the value itself.
+    fn remove_below(&self, value: &mut Value) {
+        match value {
+            Value::Object(entries) => {
+                for (key, marks) in &self.entries {
+                    if marks.whole {
+                        entries.remove(key);
+                    } else if let Some(value) = entries.get_mut(key) {
+                        marks.remove_below(value);
+                    }
+                }
+            }
+            Value::Array(items) => {
+                let mut index = 0..;
+                items.retain_mut(|item| {
+                    let marks = index.next().and_then(|index| self.items.get(&index));
+                    match marks {
+                        Some(marks) if marks.whole => false,
+                        Some(marks) => {
+                            marks.remove_below(item);
+                            true
+                        }
+                        None => true,
+                    }
+                });
+            }
+            _ => {}
+        }
+    }
 }
 
 fn from_start(index: isize, length: usize) -> Option<isize> {
@@ -88,31 +134,6 @@ fn from_start(index: isize, length: usize) -> Option<isize> {
         index
     };
     (index >= 0).then_some(index)
-}
-
-fn remove_place(object: &mut Value, place: &[Step]) {
-    let Some((last, way)) = place.split_last() else {
-        return;
-    };
-    let mut value = object;
-    for step in way {
-        let next = match (step, value) {
-            (Step::Key(key), Value::Object(entries)) => entries.get_mut(key),
-            (Step::Index(index), Value::Array(items)) => items.get_mut(index.unsigned_abs()),
-            _ => None,
-        };
-        let Some(next) = next else { return };
-        value = next;
-    }
-    match (last, value) {
-        (Step::Key(key), Value::Object(entries)) => {
-            entries.remove(key);
-        }
-        (Step::Index(index), Value::Array(items)) if index.unsigned_abs() < items.len() => {
-            items.remove(index.unsigned_abs());
-        }
-        _ => {}
-    }
 }
 
 /// Why a JSON pointer cannot be followed. A part that is not there is no error.
@@ -347,13 +368,28 @@ mod tests {
         let mut changed = object();
         remove_places(
             &mut changed,
-            vec![index(0), index(1), index(-3), index(9), index(-9)],
-        );
+            &[index(0), index(1), index(-3), index(9), index(-9)],
+        )
+        .unwrap();
         assert_eq!(changed["l"], json!([{"n": "c", "v": 3}]));
         let mut changed = object();
         let range = vec![Step::Key("l".to_owned()), Step::Range(Some(-2), None)];
-        remove_places(&mut changed, vec![range, vec![Step::Key("s".to_owned())]]);
+        remove_places(&mut changed, &[range, vec![Step::Key("s".to_owned())]]).unwrap();
         assert_eq!(changed["l"], json!([{"n": "a", "v": 1}]));
         assert!(changed.get("s").is_none());
+    }
+
+    #[test]
+    fn places_may_lead_through_so_many_parts_and_no_more() {
+        let list: Value = (0..999).collect();
+        let all = vec![Step::Range(None, None)];
+        let places = vec![all; MAX_PLACE_STEPS / 1_000];
+        let mut changed = list.clone();
+        remove_places(&mut changed, &places).unwrap();
+        assert_eq!(changed, json!([]));
+        let mut changed = list.clone();
+        let more = [&*places, &[Place::new()]].concat();
+        assert_eq!(remove_places(&mut changed, &more), Err(TooManyPlaces));
+        assert_eq!(changed, list);
     }
 }

@@ -48,6 +48,41 @@ fn faults_name_the_field() {
 }
 
 #[test]
+fn a_rule_is_bounded_whatever_the_schema_admitted() {
+    let names = |count: usize| (0..count).map(|n| format!("n{n}")).collect::<Vec<_>>();
+    let labels = |count: usize| {
+        let labels = names(count).into_iter().map(|name| (name, json!("x")));
+        json!({"resources": ["pods"], "labelSelector":
+            {"matchLabels": labels.collect::<serde_json::Map<_, _>>()}})
+    };
+    let items = |count: usize| vec![json!({"resources": ["pods"]}); count];
+    let many = "must have at most 100 entries";
+    for (field, of) in [
+        ("spec.rules", &|count| json!(items(count)) as Value),
+        (
+            "spec.rules[0].resources",
+            &|count| json!([{"resources": names(count)}]),
+        ),
+        (
+            "spec.rules[0].apiVersions",
+            &|count| json!([{"resources": ["pods"], "apiVersions": names(count)}]),
+        ),
+        (
+            "spec.rules[0].apiGroups",
+            &|count| json!([{"resources": ["pods"], "apiGroups": names(count)}]),
+        ),
+        ("spec.rules[0].labelSelector", &|count| {
+            json!([labels(count)])
+        }),
+    ] as [(&str, &dyn Fn(usize) -> Value); 5]
+    {
+        assert!(compile("ns", "r", of(100)).is_ok(), "{field}");
+        let error = compile("ns", "r", of(101)).unwrap_err();
+        assert_eq!(error.fault(), format!("{field}: {many}"));
+    }
+}
+
+#[test]
 fn a_rule_needs_a_name_a_destination_and_items() {
     let fault = |metadata: Value, spec: Value| {
         let rule = json!({"metadata": metadata, "spec": spec});

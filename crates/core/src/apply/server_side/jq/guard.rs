@@ -6,8 +6,11 @@
 //!    When the steps are used up, every further one fails, so that also `try` and `?` end.
 //! 3. Every value that is put together (sums, texts, lists, objects) is measured, in steps, and
 //!    refused above [`MAX_SIZE`] or [`MAX_DEPTH`].
+//! 4. What visits, copies or compares a whole value (`sort`, `.[]`, `==`, …) costs steps by the size
+//!    of that value.
 //!
-//! What happens between two steps takes time in proportion to one value at most.
+//! So all that happens takes time in proportion to the steps, save for what happens between the last
+//! two, which takes time in proportion to one value.
 
 use jaq_core::box_iter::box_once;
 use jaq_core::load::lex::StrPart;
@@ -16,7 +19,7 @@ use jaq_core::native::{Fun, bome, run, unary, v};
 use jaq_core::ops::Math;
 use jaq_core::path::{Opt, Part, Path};
 use jaq_core::{Error, Native, ValR, ValT as _};
-use jaq_json::Val;
+use jaq_json::{Num, Val};
 use jaq_std::ValT as _;
 
 use super::{JqError, Paths, Run};
@@ -41,6 +44,39 @@ const MAX_REGEX_BYTES: usize = 256 << 10;
 const TICK: &str = "!tick";
 const MEASURE: &str = "!measure";
 const NO_LIST: &str = "!no_list";
+const COST: &str = "!cost";
+const COST_OF_LIST: &str = "!cost_of_list";
+const COST_TO_COMPARE: &str = "!cost_to_compare";
+const COMPARED: &str = "$!compared";
+
+/// Functions that visit all of their input.
+const VISIT_INPUT: [&str; 13] = [
+    "ascii_downcase",
+    "ascii_upcase",
+    "group_by",
+    "length",
+    "ltrim",
+    "max_by_or_empty",
+    "min_by_or_empty",
+    "reverse",
+    "rtrim",
+    "sort",
+    "sort_by",
+    "tonumber",
+    "trim",
+];
+
+/// Functions that visit all of their argument.
+const VISIT_ARGUMENT: [&str; 5] = ["endswith", "has", "ltrimstr", "rtrimstr", "startswith"];
+
+/// Functions whose result is put together.
+const MAKE_A_VALUE: [&str; 5] = [
+    "key_values",
+    "keys_unsorted",
+    "path",
+    "path_value",
+    "tojson",
+];
 
 /// Definitions taken from the interpreter's libraries, by name and number of arguments.
 const DEFINITIONS: [(&str, usize); 59] = [
@@ -292,6 +328,7 @@ impl Guard {
             }
             Term::Neg(inner) => then(Term::Neg(self.boxed(inner)), TICK),
             Term::BinOp(left, operator, right) => {
+                let visits_both = matches!(operator, BinaryOp::Cmp(_) | BinaryOp::Math(Math::Sub));
                 let after = match operator {
                     BinaryOp::Math(_) => Some(MEASURE),
                     BinaryOp::Cmp(_) | BinaryOp::And | BinaryOp::Or => Some(TICK),
@@ -303,7 +340,12 @@ impl Guard {
                     }
                     other => other,
                 };
-                let term = Term::BinOp(self.boxed(left), operator, self.boxed(right));
+                let (left, right) = (self.boxed(left), self.boxed(right));
+                let term = if visits_both {
+                    costly(left, operator, right)
+                } else {
+                    Term::BinOp(left, operator, right)
+                };
                 match after {
                     Some(after) => then(term, after),
                     None => term,
@@ -335,33 +377,53 @@ impl Guard {
             ),
             Term::Call("env", args) if args.is_empty() => Term::Obj(Vec::new()),
             Term::Call(name, args) => {
-                let grows = matches!(name, "tojson" | "keys_unsorted" | "key_values");
                 let args = args.into_iter().map(|arg| match name {
                     // What fails to be compared is not meant.
-                    "select" if self.lenient => Term::TryCatch(arg.into(), None),
-                    _ => arg,
+                    "select" if self.lenient => self.term(Term::TryCatch(arg.into(), None)),
+                    _ if VISIT_ARGUMENT.contains(&name) => then(self.term(arg), COST),
+                    _ => self.term(arg),
                 });
-                let call = Term::Call(name, args.map(|term| self.term(term)).collect());
-                let call = if grows { then(call, MEASURE) } else { call };
+                let mut call = Term::Call(name, args.collect());
+                if MAKE_A_VALUE.contains(&name) {
+                    call = then(call, MEASURE);
+                }
+                if VISIT_INPUT.contains(&name) {
+                    call = pipe(Term::Call(COST, Vec::new()), call);
+                }
                 pipe(Term::Call(TICK, Vec::new()), call)
             }
             Term::Path(head, path) => {
                 let head = match *head {
-                    Term::Id => head,
-                    other => self.term(other).into(),
+                    Term::Id => Term::Id,
+                    other => self.term(other),
                 };
-                let part = |part| match part {
-                    Part::Index(index) => Part::Index(then(self.term(index), NO_LIST)),
-                    Part::Range(from, to) => Part::Range(
-                        from.map(|term| self.term(term)),
-                        to.map(|term| self.term(term)),
-                    ),
-                };
-                let opt = |opt| if self.lenient { Opt::Optional } else { opt };
-                let path = path.0.into_iter().map(|(step, how)| (part(step), opt(how)));
-                then(Term::Path(head, Path(path.collect())), TICK)
+                then(self.path(head, path), TICK)
             }
         }
+    }
+
+    /// A path from a term; what is gone through item by item is copied for that, all of it at once.
+    fn path<'s>(self, head: Term<&'s str>, path: Path<Term<&'s str>>) -> Term<&'s str> {
+        let opt = |opt| if self.lenient { Opt::Optional } else { opt };
+        let mut head = head;
+        let mut parts = Vec::new();
+        for (part, how) in path.0 {
+            let part = match part {
+                Part::Index(index) => Part::Index(then(self.term(index), NO_LIST)),
+                Part::Range(from, to) => {
+                    if !parts.is_empty() {
+                        head = Term::Path(head.into(), Path(std::mem::take(&mut parts)));
+                    }
+                    head = then(head, COST_OF_LIST);
+                    Part::Range(
+                        from.map(|term| self.term(term)),
+                        to.map(|term| self.term(term)),
+                    )
+                }
+            };
+            parts.push((part, opt(how)));
+        }
+        Term::Path(head.into(), Path(parts))
     }
 
     // A box in, a box out: terms are trees of boxes.
@@ -433,6 +495,19 @@ fn then<'s>(term: Term<&'s str>, name: &'static str) -> Term<&'s str> {
     pipe(term, Term::Call(name, Vec::new()))
 }
 
+/// An operator that visits both of its values: they are compared as far as the smaller one goes.
+fn costly<'s>(
+    left: Box<Term<&'s str>>,
+    operator: BinaryOp<&'s str>,
+    right: Box<Term<&'s str>>,
+) -> Term<&'s str> {
+    let compared = Term::Var(COMPARED);
+    let left = pipe(*left, Term::Call(COST_TO_COMPARE, vec![compared.clone()]));
+    let term = Term::BinOp(left.into(), operator, compared.into());
+    let bind = BinaryOp::Pipe(Some(Pattern::Var(COMPARED)));
+    Term::BinOp(right, bind, term.into())
+}
+
 /// All definitions that an expression can use, guarded.
 pub(super) fn definitions<'s>() -> impl Iterator<Item = Def<&'s str>> {
     let libraries = jaq_core::defs()
@@ -475,6 +550,25 @@ fn own_functions() -> Vec<Fun<Paths>> {
                 }),
         ),
         through(
+            COST_OF_LIST,
+            Native::new(|cv| bome(spend(*cv.0.data(), cost_of_list(&cv.1)).map(|()| cv.1)))
+                .with_paths(|cv| {
+                    let spent = spend(*cv.0.data(), cost_of_list(&cv.1.0));
+                    box_once(spent.map(|()| cv.1).map_err(Into::into))
+                }),
+        ),
+        through(
+            COST,
+            Native::new(|cv| bome(spend(*cv.0.data(), cost(&cv.1)).map(|()| cv.1))),
+        ),
+        run((COST_TO_COMPARE, v(1), |cv| {
+            let data = *cv.0.data();
+            unary(cv, move |left, right| {
+                spend(data, cost_to_compare(&left, &right))?;
+                Ok(left)
+            })
+        })),
+        through(
             MEASURE,
             Native::new(|cv| bome(measure(*cv.0.data(), &cv.1).map(|_| cv.1))),
         ),
@@ -483,7 +577,7 @@ fn own_functions() -> Vec<Fun<Paths>> {
             Native::new(|cv| {
                 bome(match cv.1 {
                     Val::Arr(_) => Err(fail("cannot use a list as an index")),
-                    other => Ok(other),
+                    other => spend(*cv.0.data(), cost(&other)).map(|()| other),
                 })
             }),
         ),
@@ -521,28 +615,77 @@ fn spend(run: Run<'_>, steps: u64) -> Result<(), Error<Val>> {
 /// The size of a value. Stops where it is too large: shared parts may make it far larger than
 /// the memory it takes.
 fn measure(run: Run<'_>, value: &Val) -> Result<u64, Error<Val>> {
-    let mut size = 0;
-    let mut open = vec![(value, 0)];
-    while let Some((value, depth)) = open.pop() {
-        size += 16;
+    let mut walk = Walk::of(value);
+    while walk.step() {
+        if walk.size > MAX_SIZE || walk.depth > MAX_DEPTH {
+            return Err(fail("value is too large"));
+        }
+    }
+    spend(run, walk.size / BYTES_A_STEP + 1)?;
+    Ok(walk.size)
+}
+
+/// Steps to visit all of a value; one that is small costs nothing beside the step of its own.
+fn cost(value: &Val) -> u64 {
+    let mut walk = Walk::of(value);
+    while walk.size / BYTES_A_STEP < STEPS && walk.step() {}
+    walk.size / BYTES_A_STEP
+}
+
+/// Steps to visit both of two values side by side until one comes to its end.
+fn cost_to_compare(left: &Val, right: &Val) -> u64 {
+    let (mut left, mut right) = (Walk::of(left), Walk::of(right));
+    while left.size / BYTES_A_STEP < STEPS && left.step() && right.step() {}
+    left.size.min(right.size) / BYTES_A_STEP
+}
+
+/// Steps to copy a list or an object, which are lists of references.
+fn cost_of_list(value: &Val) -> u64 {
+    let length = match value {
+        Val::Arr(items) => items.len(),
+        Val::Obj(entries) => entries.len(),
+        _ => 0,
+    };
+    length as u64 * 16 / BYTES_A_STEP
+}
+
+/// Goes through a value part by part.
+struct Walk<'v> {
+    open: Vec<(&'v Val, usize)>,
+    size: u64,
+    depth: usize,
+}
+
+impl<'v> Walk<'v> {
+    fn of(value: &'v Val) -> Self {
+        Self {
+            open: vec![(value, 0)],
+            size: 0,
+            depth: 0,
+        }
+    }
+
+    /// Visits the next part, if there is one.
+    fn step(&mut self) -> bool {
+        let Some((value, depth)) = self.open.pop() else {
+            return false;
+        };
+        self.depth = depth;
+        self.size += 16;
         match value {
-            Val::TStr(text) | Val::BStr(text) => {
-                size += text.len() as u64;
-            }
-            Val::Arr(items) => open.extend(items.iter().map(|item| (item, depth + 1))),
+            Val::TStr(text) | Val::BStr(text) => self.size += text.len() as u64,
+            Val::Num(Num::BigInt(integer)) => self.size += integer.bits() / 8,
+            Val::Num(Num::Dec(digits)) => self.size += digits.len() as u64,
+            Val::Arr(items) => self.open.extend(items.iter().map(|item| (item, depth + 1))),
             Val::Obj(entries) => {
                 for (key, item) in entries.iter() {
-                    open.extend([(key, depth + 1), (item, depth + 1)]);
+                    self.open.extend([(key, depth + 1), (item, depth + 1)]);
                 }
             }
             Val::Null | Val::Bool(_) | Val::Num(_) => {}
         }
-        if size > MAX_SIZE || depth > MAX_DEPTH {
-            return Err(fail("value is too large"));
-        }
+        true
     }
-    spend(run, size / BYTES_A_STEP + 1)?;
-    Ok(size)
 }
 
 fn to_number(value: Val) -> ValR<Val> {

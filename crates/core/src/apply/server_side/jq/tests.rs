@@ -284,6 +284,19 @@ fn whatever_would_not_end_is_given_up() {
         "select(.s | \"\\(.)\\(.)\\(.)\\(.)\\(.)\\(.)\\(.)\\(.)\\(.)\\(.)\")",
         "select(.s as $s | [$s, $s, $s, $s] | join($s))",
         "select(.a | .[.[1:]])",
+        // What visits a whole value at each step, in value or in path mode.
+        "recurse(.no)",
+        "select([path(recurse(.no))])",
+        "select(last(range(30000) as $i | .s | ascii_downcase))",
+        "select(last(range(30000) as $i | .a | sort))",
+        "select(last(range(30000) as $i | .a == .a))",
+        "select(last(range(30000) as $i | .a - .a))",
+        "select(last(range(30000) as $i | first(.a[])))",
+        "select(last(range(30000) as $i | .a[1:] | empty))",
+        "select(last(range(30000) as $i | .s as $s | {} | has($s)))",
+        "select(last(range(30000) as $i | .s as $s | {} | .[$s]))",
+        "select(last(range(30000) as $i | .s as $s | $s | startswith($s)))",
+        "range(30000) as $i | .a[1:]",
     ] {
         let path = JqPath::compile(expression).unwrap_or_else(|e| panic!("{expression}: {e}"));
         let Err(error) = remove(&path.strict, &mut zeros(), FEW_STEPS) else {
