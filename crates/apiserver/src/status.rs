@@ -392,6 +392,16 @@ impl ApiError {
         Self::new(StatusCode::GONE, "Expired", message, None)
     }
 
+    /// A request that took too long.
+    pub(crate) fn timed_out(why: &str) -> Self {
+        Self::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "Timeout",
+            format!("Timeout: {why}"),
+            None,
+        )
+    }
+
     /// The revision asked for does not exist yet.
     pub(crate) fn future_revision(asked: u64, current: u64) -> Self {
         let text = format!("Too large resource version: {asked}, current: {current}");
