@@ -274,6 +274,7 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> SourceSide<C, S> {
         let cluster = codec.cluster_of(&resource).to_owned();
         let gone = codec.says_gone(&resource);
         let Some(known) = self.store.find(&uid) else {
+            self.behind().remove(&uid);
             // The agent has what nobody owns; or has heard that the source does not, and says so.
             if !gone && self.store.is_complete() && !cluster.is_empty() {
                 let version = resource.version();
