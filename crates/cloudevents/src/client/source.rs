@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::{debug, warn};
 
 use super::metrics::Meter;
 use super::outbox::{Outbox, What};
@@ -283,12 +283,8 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> SourceSide<C, S> {
             return Ok("unknown");
         };
         if known.cluster != cluster {
-            warn!(
-                uid,
-                cluster,
-                of = known.cluster,
-                "a status of another's resource"
-            );
+            let error = format!("the resource {uid} is one of {}", known.cluster);
+            self.warned.note("imposter", &cluster, &error);
             return Ok("imposter");
         }
         let last = known.last_sequence_id.as_deref().unwrap_or_default();
@@ -309,13 +305,13 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> SourceSide<C, S> {
                 });
             match accepted {
                 _ if heals => {
-                    info!(
+                    debug!(
                         uid,
                         cluster, last, incoming, "the agent counts its statuses anew"
                     );
                 }
                 Err(error) => {
-                    warn!(uid, cluster, %error, "a status that is neither newer nor older");
+                    self.warned.note("incomparable", &cluster, &error);
                     return Ok("incomparable");
                 }
                 Ok(_) => return Ok("stale"),
