@@ -67,8 +67,8 @@ pub use hub::HubError;
 use overview::Lookout;
 pub use preflight::preflight;
 pub use process::{
-    EXIT_LIMIT, block_on, exit_after, kubeconfig_file, read_runtime_kubeconfig,
-    runtime_kubeconfig, stop_signal, temporary_kubeconfig,
+    EXIT_LIMIT, block_on, exit_after, kubeconfig_file, read_runtime_kubeconfig, runtime_kubeconfig,
+    stop_signal, temporary_kubeconfig,
 };
 pub use reload::{Hangups, METRICS, Reloader, SettingsFile};
 
