@@ -87,6 +87,7 @@ fn defaults_are_those_of_the_design() {
                 client_id: None,
                 resync_interval: Duration::from_mins(10),
                 away_after: Duration::from_secs(30),
+                presence: true,
                 data_dir: None,
                 except_clusters: Vec::new(),
             },
