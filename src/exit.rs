@@ -10,6 +10,8 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
+use crate::print;
+
 /// Something failed while running.
 pub const FAILED: u8 = 1;
 /// The command line or the settings are wrong.
@@ -19,6 +21,6 @@ pub const NOT_THERE: u8 = 3;
 
 /// Prints what went wrong and gives the exit code for it.
 pub(crate) fn fail(code: u8, error: &dyn Display) -> ExitCode {
-    eprintln!("muster: {error}");
+    print::note(error);
     ExitCode::from(code)
 }

@@ -9,11 +9,15 @@
 //! | [`http`], [`telemetry`] | metrics, probes, logs |
 //! | [`reference`](mod@reference) | pages of the manual that are made from code |
 
+#![deny(clippy::print_stdout, clippy::print_stderr)] // see `print`
+
 pub mod cli;
 pub mod demo;
 pub mod exit;
 pub mod http;
+mod print;
 pub mod reference;
 pub mod runtime;
 pub mod settings;
 pub mod telemetry;
+mod terminal;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use muster_actors::{agent, hub, lease, rules, sinks, supervision, watch};
+use muster_actors::{agent, events, hub, lease, rules, sinks, supervision, watch};
 use muster_metrics::{Kind, Metric, Unit, Values};
 
 use crate::{runtime, telemetry};
@@ -18,7 +18,7 @@ pub const METRICS: &[(&str, &[&[Metric]])] = &[
             telemetry::METRICS,
         ],
     ),
-    ("The hub", &[hub::METRICS]),
+    ("The hub", &[hub::METRICS, events::METRICS]),
     ("Agents", &[agent::METRICS, watch::METRICS]),
     (
         "Works over MQTT",

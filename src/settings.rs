@@ -46,6 +46,7 @@ pub use cluster::{Cluster, ClusterAccess};
 pub use duration::parse as parse_duration;
 pub use events::{Broker, EventDialect, Mqtt};
 pub use lease::{LEASE_JITTER, LeaseTimes};
+use problem::Conflict;
 pub use problem::{Problem, SettingsError};
 pub use running::{Changes, Running};
 pub use sink::{GitSink, Sink, SinkKind};
@@ -99,6 +100,9 @@ pub struct Hub {
     /// Whether this hub decides placements and registers the configured clusters; `None` does so
     /// with the embedded API server, where nobody else would.
     pub resolve_placements: Option<bool>,
+    /// How long the agent of a cluster that was given up may still come back.
+    #[serde(deserialize_with = "duration::deserialize")]
+    pub abandon_after: Duration,
     /// Whether the hub on a Kubernetes cluster works only while this process holds a lease there.
     /// `None`: in a pod, or where the lease has a namespace. There is none over the embedded API
     /// server.
@@ -191,14 +195,15 @@ pub struct Watch {
 }
 
 impl Watch {
-    fn problems(&self) -> Option<Problem> {
-        (self.debounce > self.debounce_max).then(|| Problem::Together {
+    fn conflicts(&self) -> Option<Conflict> {
+        (self.debounce > self.debounce_max).then(|| Conflict {
             key: "watch.debounce",
             found: format!("{:?}", self.debounce),
             rule: format!(
                 "must not be more than watch.debounce_max, {:?}",
                 self.debounce_max
             ),
+            others: &["watch.debounce_max"],
         })
     }
 }
@@ -414,21 +419,93 @@ impl Settings {
     ///
     /// Tells every problem of every layer; see [`Problem`].
     pub fn load(sources: &Sources) -> Result<Self, SettingsError> {
-        let merged = merge(sources)?;
+        Self::read(merge(sources)?)
+    }
+
+    /// Reads the layers that were laid over each other, and checks what goes together.
+    fn read(merged: Config) -> Result<Self, SettingsError> {
+        let places = merged.cache.clone();
         let settings: Self = merged
             .try_deserialize()
             .map_err(|source| SettingsError::from(Problem::Merged { source }))?;
-        let mut problems = settings.hub.lease_problems();
-        problems.extend(settings.agent.lease_problems());
-        problems.extend(settings.event_problems());
-        problems.extend(settings.watch.problems());
-        problems.extend(settings.sink_problems());
+        let mut conflicts = settings.hub.lease_conflicts();
+        conflicts.extend(settings.agent.lease_conflicts());
+        conflicts.extend(settings.event_conflicts());
+        conflicts.extend(settings.watch.conflicts());
+        let conflict = |conflict: Conflict| {
+            let keys = std::iter::once(&conflict.key).chain(conflict.others);
+            let set = keys.filter_map(|key| set_at(&places, key)).next();
+            Problem::Together {
+                place: set.unwrap_or_else(|| "default".to_owned()),
+                key: conflict.key,
+                found: conflict.found,
+                rule: conflict.rule,
+            }
+        };
+        let mut problems: Vec<_> = conflicts.into_iter().map(conflict).collect();
+        problems.extend(settings.sink_problems(&places));
         if problems.is_empty() {
             Ok(settings)
         } else {
             Err(SettingsError { problems })
         }
     }
+}
+
+/// Where a key, with its section, or an entry of a list, as `sinks[0]`, is set; `None` if only the
+/// defaults have it.
+fn set_at(merged: &Value, key: &str) -> Option<String> {
+    let mut value = merged;
+    for part in key.split('.') {
+        let (name, index) = match part.split_once('[') {
+            Some((name, index)) => (name, index.trim_end_matches(']').parse::<usize>().ok()),
+            None => (part, None),
+        };
+        value = field(value, name)?;
+        if let Some(index) = index {
+            let ValueKind::Array(entries) = &value.kind else {
+                return None;
+            };
+            value = entries.get(index)?;
+        }
+    }
+    let origin = value.origin()?;
+    (origin != "default").then(|| origin.to_owned())
+}
+
+/// The value of one key as text, whatever the others are; `None` where the layers cannot be read.
+pub(crate) fn value_of(sources: &Sources, key: &str) -> Option<String> {
+    let merged = merge(sources).ok()?.cache;
+    let value = key.split('.').try_fold(&merged, field)?;
+    Some(value.to_string())
+}
+
+/// Something that a setting names cannot be used.
+#[derive(Debug)]
+pub struct Unusable {
+    /// The key with its section.
+    pub key: String,
+    /// What is wrong, with the key.
+    pub message: String,
+}
+
+/// Problems with what settings name, each with the place where it is named.
+///
+/// # Errors
+///
+/// All of them, if there are any.
+pub fn refuse(sources: &Sources, unusable: Vec<Unusable>) -> Result<(), SettingsError> {
+    if unusable.is_empty() {
+        return Ok(());
+    }
+    let places = merge(sources)?.cache;
+    let problem = |Unusable { key, message }: Unusable| Problem::Unusable {
+        place: set_at(&places, &key),
+        message,
+    };
+    Err(SettingsError {
+        problems: unusable.into_iter().map(problem).collect(),
+    })
 }
 
 /// Lists every setting with its origin: all known keys in the order of `config/default.toml`, then
@@ -438,7 +515,9 @@ impl Settings {
 ///
 /// Fails like [`Settings::load`].
 pub fn effective(sources: &Sources) -> Result<Vec<Effective>, SettingsError> {
-    let merged = merge(sources)?.cache;
+    let merged = merge(sources)?;
+    Settings::read(merged.clone())?;
+    let merged = merged.cache;
     let mut listing: Vec<_> = check::keys()
         .map(|key| {
             let value = key.split('.').try_fold(&merged, field);

@@ -1,5 +1,6 @@
 //! Logs and metrics of the process.
 
+use std::ffi::OsStr;
 use std::io;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use muster_metrics::Metric;
 use thiserror::Error;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::filter::{LevelFilter, ParseError};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
@@ -129,11 +130,15 @@ impl std::fmt::Debug for Telemetry {
 /// Fails if the log level is none, or if the process has a logger or recorder already.
 pub fn init(settings: &Settings) -> Result<Telemetry, TelemetryError> {
     let (filter, handle) = reload::Layer::new(log_filter(&settings.log_level)?);
-    let lines = fmt::layer().with_writer(io::stderr);
+    // Where nobody reads the log any more, there is nobody to tell so either.
+    let lines = fmt::layer()
+        .with_writer(io::stderr)
+        .log_internal_errors(false);
     let lines: Box<dyn Layer<_> + Send + Sync> = match settings.log_format {
         LogFormat::Text => {
             let terminal = io::IsTerminal::is_terminal(&io::stderr());
-            lines.with_ansi(terminal).boxed()
+            let colors = has_colors(terminal, std::env::var_os("NO_COLOR").as_deref());
+            lines.with_ansi(colors).boxed()
         }
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
@@ -191,13 +196,33 @@ pub fn is_log_filter(level: &str) -> bool {
 /// itself, and not each time. Levels for these that are set take the place of this.
 const QUIET: &str = "kube_runtime::watcher=off,mqtt5=error";
 
+/// All crates of this program have names that begin with this.
+const OWN: &str = "muster";
+
+/// Parses levels by module. A level without a module is that of the program; the libraries in it are
+/// one step quieter from `info` on, since their lines are about their own matters.
 fn log_filter(level: &str) -> Result<EnvFilter, TelemetryError> {
+    let directives = level.split(',').map(|part| {
+        let libraries = match part.trim().parse() {
+            Ok(LevelFilter::INFO) => LevelFilter::WARN,
+            Ok(LevelFilter::DEBUG) => LevelFilter::INFO,
+            Ok(LevelFilter::TRACE) => LevelFilter::DEBUG,
+            _ => return part.to_owned(),
+        };
+        format!("{libraries},{OWN}={}", part.trim())
+    });
+    let directives: Vec<String> = directives.collect();
     EnvFilter::builder()
-        .parse(format!("{QUIET},{level}"))
+        .parse(format!("{QUIET},{}", directives.join(",")))
         .map_err(|source| TelemetryError::LogLevel {
             level: level.to_owned(),
             source,
         })
+}
+
+/// Whether lines may have colours: on a terminal, unless the user wants none (<https://no-color.org>).
+fn has_colors(terminal: bool, no_color: Option<&OsStr>) -> bool {
+    terminal && no_color.is_none_or(OsStr::is_empty)
 }
 
 /// A recorder with our histogram bounds. Without bounds the exporter makes summaries, which cannot
@@ -259,6 +284,42 @@ mod tests {
         let error = log_filter("kube=loud").unwrap_err();
         assert_eq!(error.to_string(), "bad log level \"kube=loud\"");
         assert!(std::error::Error::source(&error).is_some());
+    }
+
+    #[test]
+    fn libraries_are_quieter_than_the_program_unless_they_are_named() {
+        use tracing::Level;
+        let told = |level: &str| {
+            let subscriber = tracing_subscriber::registry().with(log_filter(level).unwrap());
+            tracing::subscriber::with_default(subscriber, || {
+                [
+                    tracing::enabled!(target: "muster_actors::agent", Level::INFO),
+                    tracing::enabled!(target: "muster::runtime", Level::DEBUG),
+                    tracing::enabled!(target: "mqtt5::client", Level::WARN),
+                    tracing::enabled!(target: "mqtt5::client", Level::INFO),
+                    tracing::enabled!(target: "mqtt5::client", Level::DEBUG),
+                ]
+            })
+        };
+        for (level, expected) in [
+            ("info", [true, false, true, false, false]),
+            ("debug", [true, true, true, true, false]),
+            ("trace", [true, true, true, true, true]),
+            ("warn", [false, false, true, false, false]),
+            ("error", [false, false, false, false, false]),
+            ("info,mqtt5=debug", [true, false, true, true, true]),
+            ("mqtt5=info, info", [true, false, true, true, false]),
+        ] {
+            assert_eq!(told(level), expected, "{level}");
+        }
+    }
+
+    #[test]
+    fn colors_are_for_terminals_whose_users_want_them() {
+        assert!(has_colors(true, None));
+        assert!(has_colors(true, Some(OsStr::new(""))));
+        assert!(!has_colors(true, Some(OsStr::new("1"))));
+        assert!(!has_colors(false, None));
     }
 
     #[test]

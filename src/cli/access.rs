@@ -1,5 +1,6 @@
 //! The way to the API of a hub, or of a cluster.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -11,7 +12,7 @@ use kube::{Client, Config};
 use super::ConfigArgs;
 use super::error::CommandError;
 use super::names::namespace;
-use crate::runtime::kubeconfig_file;
+use crate::runtime::{kubeconfig_file, read_runtime_kubeconfig, runtime_kubeconfig};
 use crate::settings::{HubApi, Settings, SettingsError};
 
 /// Where an object is.
@@ -45,12 +46,17 @@ pub(super) enum AccessError {
     /// The settings are wrong.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// An embedded hub without a directory.
+    /// An embedded hub that leaves its kubeconfig nowhere.
     #[error(
-        "hub.data_dir is not set: a hub without it makes a new identity at every start, which no \
-         other process can know"
+        "hub.data_dir is not set and hub.listen has port 0: other commands cannot find such a hub"
     )]
     NoDataDir,
+    /// The kubeconfig of a running hub is not there, or may be somebody else's.
+    #[error("failed to read {}: {source} (is the hub running, as this user?)", file.display())]
+    NotRunning {
+        file: PathBuf,
+        source: std::io::Error,
+    },
     /// A kubeconfig that is missing or wrong.
     #[error("{}: {}{hint}", file.display(), told(source))]
     File {
@@ -99,6 +105,14 @@ pub(super) fn is_missing(error: &kube::Error, name: &str) -> bool {
     status.is_not_found() && named == Some(name)
 }
 
+/// The error for a namespace that does not exist, as far as the user may know.
+pub(super) async fn lacks_namespace(client: &Client, namespace: &str) -> Option<CommandError> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let found = namespaces.get_metadata(namespace).await;
+    let is_missing = found.is_err_and(|error| is_missing(&error, namespace));
+    is_missing.then(|| CommandError::NotFound(format!("namespace {namespace}")))
+}
+
 impl Access {
     pub(super) async fn open(args: &AccessArgs) -> Result<Self, AccessError> {
         let config = args.hub.client_config().await?;
@@ -112,12 +126,10 @@ impl Access {
     /// The error for an object of the namespace that does not exist; it may be the namespace that
     /// does not, as far as the user may know.
     pub(super) async fn missing(&self, what: &str) -> CommandError {
-        let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        let found = namespaces.get_metadata(&self.namespace).await;
-        if found.is_err_and(|error| is_missing(&error, &self.namespace)) {
-            return CommandError::NotFound(format!("namespace {}", self.namespace));
+        match lacks_namespace(&self.client, &self.namespace).await {
+            Some(error) => error,
+            None => CommandError::NotFound(what.to_owned()),
         }
-        CommandError::NotFound(what.to_owned())
     }
 }
 
@@ -136,15 +148,27 @@ impl HubArgs {
         }
         let hub = Settings::load(&sources)?.hub;
         if hub.api == HubApi::Embedded {
-            let dir = hub.data_dir.ok_or(AccessError::NoDataDir)?;
             let hint = " (has the hub been started?)";
-            return read(kubeconfig_file(&dir), self.context.clone(), hint).await;
+            if let Some(dir) = hub.data_dir {
+                return read(kubeconfig_file(&dir), self.context.clone(), hint).await;
+            }
+            let (file, _) = running_hub(hub.listen)?;
+            return read(file, self.context.clone(), hint).await;
         }
         let context = self.context.clone().or(hub.context);
         match hub.kubeconfig {
             Some(file) => read(file, context, "").await,
             None => infer(context).await,
         }
+    }
+}
+
+/// The kubeconfig of an embedded hub that runs without a data directory, and its text.
+pub(super) fn running_hub(listen: SocketAddr) -> Result<(PathBuf, Vec<u8>), AccessError> {
+    let file = runtime_kubeconfig(listen).ok_or(AccessError::NoDataDir)?;
+    match read_runtime_kubeconfig(&file) {
+        Ok(text) => Ok((file, text)),
+        Err(source) => Err(AccessError::NotRunning { file, source }),
     }
 }
 

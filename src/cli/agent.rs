@@ -10,8 +10,7 @@ use super::flags::{Meaning, OcmFlags};
 use super::{ConfigArgs, commands};
 use crate::runtime::Roles;
 use crate::settings::{
-    Cluster, ClusterAccess, Driver, Problem, Settings, SettingsError, Sources, check_name,
-    effective,
+    Cluster, ClusterAccess, Driver, Problem, Settings, SettingsError, Sources, check_name, value_of,
 };
 
 /// Where OCM's deployment of the agent mounts the secret with access to the hub.
@@ -206,11 +205,7 @@ impl AgentArgs {
         if let Some(driver) = self.ocm.value("workload-source-driver") {
             return driver == "mqtt";
         }
-        let settings = effective(&self.config.sources()).unwrap_or_default();
-        let mut driver = settings
-            .iter()
-            .filter(|setting| setting.key == "transport.driver");
-        driver.any(|driver| driver.value.as_deref() == Some("mqtt"))
+        value_of(&self.config.sources(), "transport.driver").as_deref() == Some("mqtt")
     }
 
     /// Access to the hub: with CloudEvents the driver's file; else the driver's file, else the hub's, else the one in the directory.
@@ -280,7 +275,7 @@ impl AgentArgs {
     }
 
     pub(super) fn run(&self) -> ExitCode {
-        let sources = self.config.sources();
+        let sources = self.sources(&mut Reading::default()); // `settings` tells what is wrong
         commands::serve_with(&sources, || self.settings(), Roles::Agents)
     }
 }
@@ -450,6 +445,12 @@ mod tests {
             }
         }
         assert!(help.contains("aliases: --cluster-name") || help.contains("alias: --cluster-name"));
+    }
+
+    #[test]
+    fn the_older_name_of_the_poll_interval_means_the_same() {
+        let settings = settings(&["--cluster-name=edge-1", "--status-update-frequency=20s"]);
+        assert_eq!(settings.feedback.poll_interval, Duration::from_secs(20));
     }
 
     #[test]

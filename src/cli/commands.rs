@@ -6,7 +6,10 @@ use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
 use super::CrdSet;
+use super::access::running_hub;
+use super::error::finish;
 use super::output::show;
+use super::table::table;
 use crate::exit::{FAILED, MISUSED, fail};
 use crate::runtime::{Hangups, Reloader, Roles, Runtime, SettingsFile, WorkError};
 use crate::settings::{Running, Settings, SettingsError, Sources, effective};
@@ -48,6 +51,9 @@ pub(super) fn serve_with(
     }
     runtime::block_on(async move {
         let stop = runtime::stop_signal();
+        if let Err(error) = runtime::preflight(sources, &settings, roles).await {
+            return fail(MISUSED, &error);
+        }
         let mut hangups = Hangups::take_over();
         let changed = runtime::change_of(&settings.agent.terminate_on_files);
         let mut running = match Runtime::start(&settings, roles, Some(telemetry.clone())).await {
@@ -143,11 +149,10 @@ pub(super) fn kubeconfig(sources: &Sources) -> ExitCode {
         Err(error) => return fail(MISUSED, &error),
     };
     let Some(dir) = settings.hub.data_dir else {
-        return fail(
-            MISUSED,
-            &"hub.data_dir is not set: a hub without it makes a new identity at every start, which \
-              no other process can know",
-        );
+        return match running_hub(settings.hub.listen) {
+            Ok((_, text)) => show(text),
+            Err(error) => finish(Err(error.into())),
+        };
     };
     let file = runtime::kubeconfig_file(&dir);
     match std::fs::read_to_string(&file) {
@@ -162,21 +167,22 @@ pub(super) fn kubeconfig(sources: &Sources) -> ExitCode {
     }
 }
 
-pub(super) fn config_check(sources: &Sources) -> ExitCode {
-    match effective(sources) {
-        Ok(settings) => {
-            let mut table = comfy_table::Table::new();
-            table.load_style(comfy_table::presets::NOTHING);
-            table.set_header(["KEY", "VALUE", "FROM"]);
-            for setting in settings {
-                table.add_row([
-                    setting.key,
-                    setting.value.unwrap_or_default(),
-                    setting.origin,
-                ]);
-            }
-            show(format!("{table}\n"))
+/// Checks the settings as a start of `roles` does; `files`: those that they name, too.
+pub(super) fn config_check(sources: &Sources, roles: Roles, files: bool) -> ExitCode {
+    let checked = effective(sources).and_then(|listing| {
+        if files {
+            let settings = Settings::load(sources)?;
+            runtime::block_on(runtime::preflight(sources, &settings, roles))?;
         }
-        Err(error) => fail(MISUSED, &error),
-    }
+        Ok(listing)
+    });
+    let listing = match checked {
+        Ok(listing) => listing,
+        Err(error) => return fail(MISUSED, &error),
+    };
+    let rows = listing.into_iter().map(|setting| {
+        let value = setting.value.unwrap_or_default();
+        [setting.key, value, setting.origin]
+    });
+    show(format!("{}\n", table(["KEY", "VALUE", "FROM"], rows)))
 }

@@ -7,6 +7,7 @@ use kube::runtime::watcher;
 
 use super::access::{AccessError, told};
 use crate::exit::{FAILED, MISUSED, NOT_THERE, fail};
+use crate::print;
 
 /// What went wrong with a command that talks to an API server.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +45,7 @@ pub(super) enum CommandError {
         what: String,
         source: serde_json::Error,
     },
-    /// Nobody takes what is printed.
+    /// Standard output takes nothing (more).
     #[error("failed to print: {0}")]
     Print(#[from] std::io::Error),
 }
@@ -64,6 +65,7 @@ impl CommandError {
 pub(super) fn finish(result: Result<(), CommandError>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        Err(CommandError::Print(error)) => print::failed(&error),
         Err(error) => fail(error.code(), &error),
     }
 }

@@ -16,7 +16,9 @@ use super::names::{RuleArg, cluster_name, rule_name, work_name};
 use super::output::{Output, document, say};
 use super::pages::Notes;
 use super::set::{SetArgs, Target};
-use crate::runtime;
+use super::wrap::wrap;
+use crate::exit::{MISUSED, fail};
+use crate::{runtime, terminal};
 
 /// What is to be explained.
 #[derive(Debug, Subcommand)]
@@ -30,6 +32,37 @@ pub(super) enum ExplainCommand {
     /// A WatchRule or ClusterWatchRule, at the API server of its cluster: its sink, and what of it is
     /// not watched.
     Rule(RuleArgs),
+    /// A name without a kind, or another kind.
+    #[command(external_subcommand)]
+    Other(Vec<String>),
+}
+
+/// The kinds that can be explained, by the names of their commands.
+const KINDS: [&str; 3] = ["mwrs", "work", "rule"];
+
+/// What to say to `muster explain hello`, and to kinds that there are not.
+fn unknown_kind(words: &[String]) -> String {
+    let word = words.first().map_or("", String::as_str);
+    let kinds = KINDS.join(", ");
+    let (kind, name) = match (word.split_once('/'), words.get(1)) {
+        (Some((kind, name)), _) => (kind, Some(name)),
+        (None, Some(name)) if !name.starts_with('-') => (word, Some(name.as_str())),
+        (None, _) => ("", Some(word)),
+    };
+    // Most ask about replica sets; whoever has nearly typed another kind means that.
+    let near = KINDS
+        .into_iter()
+        .max_by(|one, other| near(one, kind).total_cmp(&near(other, kind)))
+        .filter(|other| near(other, kind) > 0.5)
+        .unwrap_or(KINDS[0]);
+    let name = name.unwrap_or("NAME");
+    format!(
+        "explain: {word:?} is not one of the kinds {kinds}\n\n  tip: muster explain {near} {name}"
+    )
+}
+
+fn near(one: &str, other: &str) -> f64 {
+    strsim::normalized_damerau_levenshtein(one, other)
 }
 
 /// How it is shown.
@@ -80,6 +113,9 @@ pub(super) struct RuleArgs {
 impl ExplainCommand {
     /// Does what was asked for.
     pub(super) fn run(self) -> ExitCode {
+        if let Self::Other(words) = &self {
+            return fail(MISUSED, &unknown_kind(words));
+        }
         finish(runtime::block_on(async {
             let (explained, output) = match self {
                 Self::Mwrs(args) => {
@@ -97,6 +133,7 @@ impl ExplainCommand {
                     let access = Access::open(&args.access).await?;
                     (read::rule(&access, &args.name).await?, args.show.output)
                 }
+                Self::Other(words) => return Err(CommandError::Refused(unknown_kind(&words))),
             };
             explained.print(output)
         }))
@@ -151,7 +188,8 @@ impl Explained {
                 say(document(&self.document(now), "the explanation", output)?)
             }
             None | Some(Output::Wide) => {
-                say(tree::text(self, output == Some(Output::Wide), now).trim_end())
+                let text = tree::text(self, output == Some(Output::Wide), now);
+                say(wrap(text.trim_end(), terminal::width()))
             }
         }
     }
@@ -174,5 +212,37 @@ impl Explained {
             notes: &self.notes,
             tree: &self.tree,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_without_a_kind_is_taken_for_that_of_a_set() {
+        let tip = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+            let text = unknown_kind(&words);
+            text.rsplit_once("tip: muster explain ")
+                .unwrap()
+                .1
+                .to_owned()
+        };
+        for (words, expected) in [
+            (&["hello"][..], "mwrs hello"),
+            (&["hello", "-n", "shop"], "mwrs hello"),
+            (&["mwrs/hello"], "mwrs hello"),
+            (&["wok", "hello", "--cluster", "c1"], "work hello"),
+            (&["rules", "hello"], "rule hello"),
+            (&["deployment/hello"], "mwrs hello"),
+        ] {
+            assert_eq!(tip(words), expected, "{words:?}");
+        }
+        assert_eq!(
+            unknown_kind(&["hello".to_owned()]),
+            "explain: \"hello\" is not one of the kinds mwrs, work, rule\n\n  \
+             tip: muster explain mwrs hello"
+        );
     }
 }

@@ -66,7 +66,10 @@ pub(super) const FLAGS: &[Flag] = &[
     flag("hub-kubeconfig", "FILE", "", "Kubeconfig of the hub, without --workload-source-config", Several),
     flag("hub-kubeconfig-dir", "DIR", "/spoke/hub-kubeconfig", "Directory with the hub's kubeconfig, without the two flags above", Several),
     flag("agent-id", "ID", "", "Whose AppliedManifestWorks are the agent's own; without it the hash of the hub's address", Setting("agent.agent_id")),
-    flag("status-sync-interval", "DURATION", "10s", "How often live objects are read", Setting("feedback.poll_interval")),
+    Flag {
+        aliases: &["status-update-frequency"],
+        ..flag("status-sync-interval", "DURATION", "10s", "How often live objects are read", Setting("feedback.poll_interval"))
+    },
     flag("max-json-raw-length", "BYTES", "1024", "Longest list or object, in bytes of JSON, that a feedback value may hold", Setting("feedback.max_json_raw_bytes")),
     flag("max-feedback-watch", "COUNT", "50", "Most watches for feedback", Setting("watch.max_watches")),
     flag("appliedmanifestwork-eviction-grace-period", "DURATION", "1h0m0s", "How long objects stay whose work is gone from the hub; 100 years mean for ever", Setting("agent.eviction_grace")),

@@ -14,6 +14,7 @@ mod rollout;
 mod set;
 mod status;
 mod table;
+mod wrap;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -138,7 +139,42 @@ enum Page {
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
     /// Check the settings and print each with where it comes from.
-    Check(ConfigArgs),
+    Check(CheckArgs),
+}
+
+#[derive(Debug, Args)]
+struct CheckArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// The command that is to start with them.
+    #[arg(
+        long = "for",
+        value_enum,
+        value_name = "COMMAND",
+        default_value = "run"
+    )]
+    command: Starts,
+    /// Do not read the files that the settings name, which may be on another machine.
+    #[arg(long)]
+    skip_files: bool,
+}
+
+/// Commands that start with settings.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Starts {
+    Run,
+    Hub,
+    Agent,
+}
+
+impl Starts {
+    const fn roles(self) -> Roles {
+        match self {
+            Self::Run => Roles::HubAndAgents,
+            Self::Hub => Roles::Hub,
+            Self::Agent => Roles::Agents,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -190,8 +226,9 @@ impl Cli {
             Command::Completions { shell } => manual::completions(shell),
             Command::Man { dir } => manual::man(dir.as_deref()),
             Command::Reference(Page::Metrics) => output::show(reference::metrics_page()),
-            Command::Config(ConfigCommand::Check(config)) => {
-                commands::config_check(&config.sources())
+            Command::Config(ConfigCommand::Check(args)) => {
+                let (sources, roles) = (args.config.sources(), args.command.roles());
+                commands::config_check(&sources, roles, !args.skip_files)
             }
         }
     }

@@ -1,14 +1,13 @@
 //! How commands print.
 
 use std::fmt::Display;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
 use serde::Serialize;
 
 use super::error::CommandError;
-use crate::exit::{FAILED, fail};
+use crate::print;
 
 /// What `-o` takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -18,17 +17,16 @@ pub(super) enum Output {
     Yaml,
 }
 
-/// Prints a line. Unlike `println` it does not panic when nobody reads any more.
+/// Prints a line.
 pub(super) fn say(text: impl Display) -> Result<(), CommandError> {
-    Ok(writeln!(std::io::stdout(), "{text}")?)
+    Ok(print::line(text)?)
 }
 
-/// Writes to standard output. Who reads it may have enough before the end, as `head` does.
+/// Prints all that a command has to say.
 pub(super) fn show(bytes: impl AsRef<[u8]>) -> ExitCode {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(bytes.as_ref()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => fail(FAILED, &error),
-        Ok(()) | Err(_) => ExitCode::SUCCESS,
+    match print::bytes(bytes) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => print::failed(&error),
     }
 }
 

@@ -14,7 +14,7 @@ use muster_api::work::RawManifestWork;
 use muster_core::explain::{State, agent_verdict};
 use muster_core::fleet::{Fleet, FleetReport, Id, SetLine, WorkLine};
 
-use super::access::HubArgs;
+use super::access::{HubArgs, lacks_namespace};
 use super::error::{CommandError, finish};
 use super::names::namespace;
 use super::output::Output;
@@ -25,16 +25,16 @@ use board::Board;
 /// `muster status`.
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
-    /// Only the sets of this namespace, and what they put on clusters.
+    /// Only the sets of this namespace, and their works.
     #[arg(short, long, value_name = "NAMESPACE", value_parser = namespace)]
     namespace: Option<String>,
-    /// The whole fleet, which is what is shown without --namespace, too.
+    /// All namespaces (the default).
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
-    /// Go on, and show it again whenever it changes.
+    /// Keep watching, and print the status again whenever it changes.
     #[arg(short, long)]
     watch: bool,
-    /// wide: with what is wrong in each cluster. json, yaml: a document.
+    /// Output format. wide: also what is wrong in each cluster.
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Output>,
     #[command(flatten)]
@@ -45,13 +45,20 @@ impl StatusArgs {
     /// Does what was asked for.
     pub(super) fn run(&self) -> ExitCode {
         finish(runtime::block_on(async {
-            let apis = Apis::of(self.hub.client().await?, self.namespace.as_deref());
-            let mut board = Board::new(self.output);
+            let (client, namespace) = (self.hub.client().await?, self.namespace.as_deref());
+            let apis = Apis::of(client.clone(), namespace);
+            let mut board = Board::new(self.output, self.namespace.clone());
             if self.watch {
-                return follow::follow(&apis, self.namespace.as_deref(), &mut board).await;
+                return follow::follow(&apis, namespace, &mut board).await;
             }
             let (fleet, notes) = apis.read().await?;
-            let report = fleet.report(self.namespace.as_deref());
+            let report = fleet.report(namespace);
+            if let Some(namespace) = namespace
+                && report.sets.is_empty()
+                && let Some(error) = lacks_namespace(&client, namespace).await
+            {
+                return Err(error);
+            }
             board.show(&report, &notes)?;
             verdict(&report)
         }))

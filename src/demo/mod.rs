@@ -4,7 +4,7 @@ mod board;
 mod documents;
 
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,12 +15,13 @@ use kube::{Api, Client};
 use muster_api::constants as names;
 use muster_api::replicaset::ManifestWorkReplicaSet;
 use muster_api::work::ManifestWork;
+use tempfile::NamedTempFile;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::exit::{FAILED, MISUSED, NOT_THERE, fail};
 use crate::runtime::{self, Roles, Runtime};
 use crate::settings::{Cluster, ClusterAccess, Settings, Sources};
-use crate::telemetry;
+use crate::{print, telemetry, terminal};
 use board::Board;
 
 /// How often the board is drawn again, at most; faster than this nobody reads.
@@ -62,7 +63,9 @@ pub fn run(options: DemoOptions) -> ExitCode {
             Err(error) => return fail(FAILED, &error),
         };
         let code = tokio::select! {
-            code = show(&running, &options, documents) => code,
+            code = show(&running, &options, documents) => {
+                code.unwrap_or_else(|error| print::failed(&error))
+            }
             _ = stop => ExitCode::SUCCESS,
         };
         let left = running.stop().await;
@@ -125,14 +128,42 @@ fn changes(client: &Client) -> impl Stream<Item = Change> + Send + use<> {
 fn take(board: &mut Board, change: Change) {
     match change {
         Change::Set(watcher::Event::Apply(set) | watcher::Event::InitApply(set)) => {
-            board.set_changed(set);
+            board.set_changed(&set);
         }
         Change::Set(watcher::Event::Delete(set)) => board.set_gone(&set),
         Change::Work(watcher::Event::Apply(work) | watcher::Event::InitApply(work)) => {
-            board.work_changed(work);
+            board.work_changed(&work);
         }
         Change::Work(watcher::Event::Delete(work)) => board.work_gone(&work),
         Change::Set(_) | Change::Work(_) => {}
+    }
+}
+
+/// `1 cluster`, `3 clusters`.
+fn clusters(number: usize) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{number} cluster{s}")
+}
+
+/// Tells who is running, and where to look.
+fn greet(running: &Runtime, number: u16, kubeconfig: &io::Result<NamedTempFile>) -> io::Result<()> {
+    let s = if number == 1 { "" } else { "s" };
+    print::line(format_args!(
+        "muster demo: a hub and {number} simulated cluster{s}, all in this process."
+    ))?;
+    if let Some(address) = running.telemetry_address() {
+        print::line(format_args!(
+            "the dashboard: http://{address}/ (beside it /metrics, /readyz, /debug/actors)"
+        ))?;
+    }
+    match kubeconfig {
+        Ok(file) => print::line(format_args!(
+            "look for yourself:\n  KUBECONFIG={} kubectl get mwrs,manifestworks -A -o wide\n",
+            file.path().display()
+        )),
+        Err(error) => print::line(format_args!(
+            "no kubeconfig for kubectl can be written here: {error}\n"
+        )),
     }
 }
 
@@ -140,37 +171,26 @@ async fn show(
     running: &Runtime,
     options: &DemoOptions,
     mut documents: Vec<kube::api::DynamicObject>,
-) -> ExitCode {
+) -> io::Result<ExitCode> {
     // A hub in this process is what `run` asked for.
     let (Some(client), Some(kubeconfig)) = (running.hub_client(), running.hub_kubeconfig()) else {
-        return fail(FAILED, &"the demo has no hub");
+        return Ok(fail(FAILED, &"the demo has no hub"));
     };
     // In an image without a folder for temporary files there is nowhere to put it, and no kubectl.
     let kubeconfig = runtime::temporary_kubeconfig(&kubeconfig);
-    println!(
-        "muster demo: a hub and {} simulated clusters, all in this process.",
-        options.clusters
-    );
-    if let Some(address) = running.telemetry_address() {
-        println!("the dashboard: http://{address}/ (beside it /metrics, /readyz, /debug/actors)");
-    }
-    match &kubeconfig {
-        Ok(file) => println!(
-            "look for yourself:\n  KUBECONFIG={} kubectl get mwrs,manifestworks -A -o wide\n",
-            file.path().display()
-        ),
-        Err(error) => println!("no kubeconfig for kubectl can be written here: {error}\n"),
-    }
+    greet(running, options.clusters, &kubeconfig)?;
     let missing = documents::missing_placements(&documents);
     for placement in &missing {
         let name = placement.metadata.name.as_deref().unwrap_or_default();
-        println!("placement {name} is not in the file: one that selects every cluster is made");
+        print::line(format_args!(
+            "placement {name} is not in the file: one that selects every cluster is made"
+        ))?;
     }
     documents.splice(0..0, missing);
     let begin = Instant::now();
     let mut changes = changes(&client);
     if let Err(error) = documents::apply(&client, &documents).await {
-        return fail(FAILED, &error);
+        return Ok(fail(FAILED, &error));
     }
     let what: Vec<String> = documents
         .iter()
@@ -182,7 +202,7 @@ async fn show(
             )
         })
         .collect();
-    println!("created on the hub: {}\n", what.join(", "));
+    print::line(format_args!("created on the hub: {}\n", what.join(", ")))?;
 
     let mut board = Board::default();
     let mut screen = Screen::new();
@@ -200,64 +220,111 @@ async fn show(
                 // The sums follow the works by a moment: success is told when nothing moves.
                 let quiet = !dirty;
                 if dirty {
-                    screen.draw(&board.render());
+                    screen.draw(&board)?;
                     dirty = false;
                 }
                 if !told && quiet && board.everyone_is_there() {
                     told = true;
                     let (there, _) = board.count();
-                    println!("all {there} clusters got there in {:.1?}", begin.elapsed());
+                    let all = if there == 1 { "" } else { "all " };
+                    let (clusters, took) = (clusters(there), begin.elapsed());
+                    print::line(format_args!("{all}{clusters} got there in {took:.1?}"))?;
                     if options.once {
-                        return ExitCode::SUCCESS;
+                        return Ok(ExitCode::SUCCESS);
                     }
-                    println!("change the replica set with kubectl and watch; Ctrl-C ends the demo");
+                    print::line(
+                        "change the replica set with kubectl and watch; Ctrl-C ends the demo",
+                    )?;
                     screen.forget();
                 }
                 if options.once && begin.elapsed() > options.timeout {
                     let (there, all) = board.count();
-                    let text = format!(
-                        "{there} of {all} clusters got there within {:?}", options.timeout
-                    );
-                    return fail(NOT_THERE, &text);
+                    let (clusters, timeout) = (clusters(all), options.timeout);
+                    let text = format!("{there} of {clusters} got there within {timeout:?}");
+                    return Ok(fail(NOT_THERE, &text));
                 }
             }
         }
     }
 }
 
-/// Draws in place on a terminal; elsewhere prints each new picture once.
+/// Draws in place on a terminal; elsewhere prints each line that changed.
 struct Screen {
     terminal: bool,
-    lines: usize,
+    /// Lines of the last picture.
+    height: usize,
+    /// What was printed last.
+    lines: BTreeMap<String, String>,
 }
 
 impl Screen {
     fn new() -> Self {
         Self {
-            terminal: std::io::stdout().is_terminal(),
-            lines: 0,
+            terminal: io::stdout().is_terminal(),
+            height: 0,
+            lines: BTreeMap::new(),
         }
     }
 
-    fn draw(&mut self, picture: &str) {
-        let mut out = std::io::stdout().lock();
-        // Nothing can be done about a closed terminal but to go on.
-        if self.terminal && self.lines > 0 {
-            let _ = write!(out, "\x1b[{}A\x1b[J", self.lines);
+    fn draw(&mut self, board: &Board) -> io::Result<()> {
+        if !self.terminal {
+            let lines = board.lines();
+            for line in changed(&self.lines, &lines) {
+                print::line(line)?;
+            }
+            self.lines = lines;
+            return Ok(());
         }
-        // Without wrapping, a line of the picture is a line of the terminal, however narrow it is.
-        let (wide, wrapped) = if self.terminal {
-            ("\x1b[?7l", "\x1b[?7h")
-        } else {
-            ("", "")
+        // The cursor cannot go back above the first line.
+        let room = terminal::size().map_or(usize::MAX, |size| size.rows.saturating_sub(2));
+        let picture = board.render(room);
+        let back = match self.height {
+            0 => String::new(),
+            lines => format!("\x1b[{lines}A\x1b[J"),
         };
-        let _ = writeln!(out, "{wide}{picture}{wrapped}");
-        let _ = out.flush();
-        self.lines = picture.lines().count() + 1;
+        self.height = picture.lines().count() + 1;
+        // Without wrapping, a line of the picture is a line of the terminal, however narrow it is.
+        print::bytes(format!("{back}\x1b[?7l{picture}\n\x1b[?7h\n"))
     }
 
     /// The next picture goes below what was printed in between.
     const fn forget(&mut self) {
-        self.lines = 0;
+        self.height = 0;
+    }
+}
+
+/// Lines that are not as they were.
+fn changed<'a>(
+    before: &BTreeMap<String, String>,
+    now: &'a BTreeMap<String, String>,
+) -> impl Iterator<Item = &'a String> {
+    now.iter()
+        .filter(|(key, line)| before.get(*key) != Some(*line))
+        .map(|(_, line)| line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_lines_that_changed_are_told_again() {
+        let lines = |lines: &[(&str, &str)]| {
+            let lines = lines.iter();
+            lines
+                .map(|(key, line)| ((*key).to_owned(), (*line).to_owned()))
+                .collect::<BTreeMap<_, _>>()
+        };
+        let before = lines(&[("a", "1"), ("b", "1"), ("gone", "1")]);
+        let now = lines(&[("a", "1"), ("b", "2"), ("c", "1")]);
+        let told: Vec<&String> = changed(&before, &now).collect();
+        assert_eq!(told, ["2", "1"]);
+        assert_eq!(changed(&now, &now).count(), 0);
+    }
+
+    #[test]
+    fn one_cluster_is_not_clusters() {
+        assert_eq!(clusters(1), "1 cluster");
+        assert_eq!(clusters(0), "0 clusters");
     }
 }

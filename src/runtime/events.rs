@@ -1,6 +1,7 @@
 //! Works as CloudEvents: the broker of this process, and the links of hub and agents.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,9 +25,10 @@ use crate::settings::{self, EventDialect, Settings};
 use tracing::warn;
 use users::UsersError;
 
+mod source_id;
 mod users;
 
-/// The id of a hub among sources that has been given none.
+/// The id of a hub among sources that has been given none, at the broker of its own process.
 const SOURCE: &str = "hub";
 /// How often files of certificates are looked at.
 const LOOK_AT_FILES: Duration = Duration::from_secs(60);
@@ -63,6 +65,9 @@ pub enum LinkError {
     /// A user of the broker is there twice, or its hash is none.
     #[error("broker.users_file: {0}")]
     Identity(#[from] IdentityError),
+    /// The hub has no id among sources.
+    #[error(transparent)]
+    SourceId(#[from] source_id::SourceIdError),
     /// The broker cannot start.
     #[error("broker: {0}")]
     Broker(#[from] BrokerError),
@@ -82,6 +87,21 @@ pub enum LinkError {
     },
 }
 
+impl LinkError {
+    /// The setting, or the section, that it is about.
+    pub(super) const fn key(&self) -> &'static str {
+        match self {
+            Self::Read { key, .. } => key,
+            Self::Config { .. } => "mqtt.config_file",
+            Self::Users { .. } | Self::Identity(_) => "broker.users_file",
+            Self::Broker(_) => "broker.listen",
+            Self::Tls(_) => "mqtt.broker",
+            Self::Events(_) => "mqtt.source",
+            Self::DataDir { .. } => "mqtt.data_dir",
+        }
+    }
+}
+
 pub(super) fn read(key: &'static str, path: &std::path::Path) -> Result<String, LinkError> {
     std::fs::read_to_string(path).map_err(|source| LinkError::Read {
         key,
@@ -97,12 +117,43 @@ pub(super) struct Links {
     /// The password of this process's own clients at its own broker.
     own_password: Option<String>,
     config: Option<DriverConfig>,
+    /// The id of the hub among sources, where neither settings nor topics name one.
+    own_source: String,
     settings: Settings,
 }
 
 impl Links {
     /// Reads files and starts the broker, if there is to be one.
     pub(super) async fn start(settings: &Settings) -> Result<Self, LinkError> {
+        let mut links = Self::read(settings)?;
+        // At a broker elsewhere there may be other hubs.
+        if settings.transport.driver == settings::Driver::Mqtt && !links.is_own_broker() {
+            links.own_source = source_id::of(settings)?;
+        }
+        if let Some(listen) = settings.broker.listen {
+            let broker = links.broker_settings(listen)?;
+            links.broker = Some(Broker::start(broker).await?);
+        }
+        Ok(links)
+    }
+
+    /// Reads the files that a start reads, and checks what it checks, without starting anything.
+    pub(super) fn check(settings: &Settings) -> Result<(), LinkError> {
+        let mut links = Self::read(settings)?;
+        if let Some(listen) = settings.broker.listen {
+            links.broker_settings(listen)?.check()?;
+        }
+        if settings.transport.driver == settings::Driver::Mqtt || settings.has_mqtt_sinks() {
+            let source = links.source();
+            if let Dialect::SdkGo(topics) = links.dialect(Some(&source)) {
+                topics.check().map_err(EventsError::from)?;
+            }
+            links.bus("check", &Principal::Source(source))?;
+        }
+        Ok(())
+    }
+
+    fn read(settings: &Settings) -> Result<Self, LinkError> {
         let config = match &settings.mqtt.config_file {
             None => None,
             Some(path) => {
@@ -114,19 +165,16 @@ impl Links {
                 Some(config)
             }
         };
-        let mut links = Self {
+        Ok(Self {
             broker: None,
             own_password: None,
             config,
+            own_source: SOURCE.to_owned(),
             settings: settings.clone(),
-        };
-        if let Some(listen) = settings.broker.listen {
-            links.start_broker(listen).await?;
-        }
-        Ok(links)
+        })
     }
 
-    async fn start_broker(&mut self, listen: std::net::SocketAddr) -> Result<(), LinkError> {
+    fn broker_settings(&mut self, listen: SocketAddr) -> Result<BrokerSettings, LinkError> {
         let broker = &self.settings.broker;
         let mut identities = Identities::default();
         if let Some(path) = &broker.users_file {
@@ -165,7 +213,7 @@ impl Links {
             self.own_password = Some(password);
         }
         let tls = broker.cert_file.as_ref().zip(broker.key_file.as_ref());
-        let settings = BrokerSettings {
+        Ok(BrokerSettings {
             listen,
             tls: tls.map(|(certificate, key)| TlsFiles {
                 certificate: certificate.clone(),
@@ -177,9 +225,7 @@ impl Links {
                 dialect: self.dialect(None),
             },
             limits: limits(broker),
-        };
-        self.broker = Some(Broker::start(settings).await?);
-        Ok(())
+        })
     }
 
     /// Whether the clients of this process are at the broker of this process.
@@ -197,7 +243,7 @@ impl Links {
         };
         named
             .or_else(of_topics)
-            .unwrap_or_else(|| SOURCE.to_owned())
+            .unwrap_or_else(|| self.own_source.clone())
     }
 
     /// Topics of this source, or of any.
@@ -228,6 +274,7 @@ impl Links {
         ClientOptions {
             resync_interval: Some(self.settings.mqtt.resync_interval),
             most_in_flight: 64,
+            presence: self.settings.mqtt.presence,
         }
     }
 
@@ -344,7 +391,7 @@ impl Links {
     }
 
     /// Where the broker of this process listens.
-    pub(super) fn broker_address(&self) -> Option<std::net::SocketAddr> {
+    pub(super) fn broker_address(&self) -> Option<SocketAddr> {
         self.broker.as_ref().map(Broker::address)
     }
 
@@ -492,7 +539,11 @@ mod tests {
         assert_eq!(links.source(), "maestro");
         let named = settings(&[MQTT, file, ("mqtt.source", "other")]);
         assert_eq!(Links::start(&named).await.unwrap().source(), "other");
+        // Without any, hubs at one broker have ids of their own, and at that of its process it is the
+        // only one.
         let links = Links::start(&settings(&[MQTT, BROKER])).await.unwrap();
+        assert!(links.source().starts_with("hub-"), "{}", links.source());
+        let links = Links::start(&settings(&[MQTT, LISTEN])).await.unwrap();
         assert_eq!(links.source(), "hub");
     }
 

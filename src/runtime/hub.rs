@@ -10,6 +10,7 @@ use muster_apiserver::{ApiServer, ServeOptions, Serving, Storage};
 use tracing::info;
 
 use super::admission::WorkAdmission;
+use super::process::{self, RuntimeKubeconfig};
 use crate::settings::{HubApi, Settings};
 
 /// File in the data directory that holds the embedded hub's objects.
@@ -58,6 +59,8 @@ pub(super) enum Hub {
     Embedded {
         api: ApiServer,
         serving: Box<Serving>,
+        /// For other commands, where there is no data directory.
+        _kubeconfig: Option<RuntimeKubeconfig>,
     },
     Kubernetes(Client),
 }
@@ -70,6 +73,26 @@ impl std::fmt::Debug for Hub {
             Self::Kubernetes(_) => "Kubernetes",
         })
     }
+}
+
+/// How to reach the hub's API on a Kubernetes cluster.
+pub(super) async fn config_of_hub(settings: &Settings) -> Result<kube::Config, HubError> {
+    let context = KubeConfigOptions {
+        context: settings.hub.context.clone(),
+        ..Default::default()
+    };
+    Ok(match (&settings.hub.kubeconfig, &settings.hub.context) {
+        (Some(file), _) => {
+            let kubeconfig = Kubeconfig::read_from(file).map_err(Box::new)?;
+            kube::Config::from_custom_kubeconfig(kubeconfig, &context)
+                .await
+                .map_err(Box::new)?
+        }
+        (None, Some(_)) => kube::Config::from_kubeconfig(&context)
+            .await
+            .map_err(Box::new)?,
+        (None, None) => kube::Config::infer().await?,
+    })
 }
 
 impl Hub {
@@ -104,34 +127,27 @@ impl Hub {
             tokens: BTreeMap::new(),
         };
         let serving = api.serve(options).await?;
+        let mut kept = None;
         if let Some(path) = data_dir {
-            super::process::write_kubeconfig(&path, &serving.kubeconfig())
+            process::write_kubeconfig(&path, &serving.kubeconfig())
                 .map_err(|source| HubError::WriteKubeconfig { path, source })?;
+        } else if let Some(file) = process::runtime_kubeconfig(settings.hub.listen) {
+            match RuntimeKubeconfig::write(file, &serving.kubeconfig()) {
+                Ok(written) => kept = Some(written),
+                // As on a read-only root, where nobody runs other commands either.
+                Err(error) => info!(%error, "no kubeconfig for other commands was written"),
+            }
         }
         info!(address = %serving.addr(), "serving the embedded hub API");
         Ok(Self::Embedded {
             api,
             serving: Box::new(serving),
+            _kubeconfig: kept,
         })
     }
 
     async fn kubernetes(settings: &Settings) -> Result<Self, HubError> {
-        let context = KubeConfigOptions {
-            context: settings.hub.context.clone(),
-            ..Default::default()
-        };
-        let mut config = match (&settings.hub.kubeconfig, &settings.hub.context) {
-            (Some(file), _) => {
-                let kubeconfig = Kubeconfig::read_from(file).map_err(Box::new)?;
-                kube::Config::from_custom_kubeconfig(kubeconfig, &context)
-                    .await
-                    .map_err(Box::new)?
-            }
-            (None, Some(_)) => kube::Config::from_kubeconfig(&context)
-                .await
-                .map_err(Box::new)?,
-            (None, None) => kube::Config::infer().await?,
-        };
+        let mut config = config_of_hub(settings).await?;
         // The hub's actors retry on their own, each write at its own pace.
         config.default_retry = false;
         info!(server = %config.cluster_url, "using the hub API of a Kubernetes cluster");
@@ -154,7 +170,7 @@ impl Hub {
     }
 
     pub(super) async fn stop(self) {
-        if let Self::Embedded { api, serving } = self {
+        if let Self::Embedded { api, serving, .. } = self {
             serving.stop().await;
             api.shutdown().await;
         }

@@ -29,6 +29,7 @@ mod files;
 mod hub;
 mod lease;
 mod overview;
+mod preflight;
 mod probe_thread;
 mod process;
 mod reload;
@@ -45,6 +46,7 @@ use jiff::Timestamp;
 use kube::Client;
 use kube::config::Kubeconfig;
 use muster_actors::agent::{self, AgentDeps, AgentSettings, ChangeSettings, ClusterAgent};
+use muster_actors::events::{Recorder, Reporter};
 use muster_actors::hub::{HubDeps, HubSettings, register_cluster};
 use muster_actors::supervision::{
     Backoff, BackoffPolicy, Health, Io, Registry, stalled, stop, watch_threads,
@@ -52,7 +54,7 @@ use muster_actors::supervision::{
 use muster_core::feedback::FeedbackLimits;
 use muster_core::watch_plan::WatchLimits;
 use muster_watchdog::Watchdog;
-use muster_workclient::{Bus, Driver as WorkDriver, HubConfig, WorkClient};
+use muster_workclient::{Bus, Driver as WorkDriver, HubConfig, WorkClient, WorkClientBuilder};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -63,8 +65,10 @@ pub use events::LinkError;
 pub use files::change_of;
 pub use hub::HubError;
 use overview::Lookout;
+pub use preflight::preflight;
 pub use process::{
-    EXIT_LIMIT, block_on, exit_after, kubeconfig_file, stop_signal, temporary_kubeconfig,
+    EXIT_LIMIT, block_on, exit_after, kubeconfig_file, read_runtime_kubeconfig,
+    runtime_kubeconfig, stop_signal, temporary_kubeconfig,
 };
 pub use reload::{Hangups, METRICS, Reloader, SettingsFile};
 
@@ -85,6 +89,14 @@ const LAST_WORDS_LIMIT: Duration = Duration::from_secs(1);
 const HTTPS_IN_POD: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
 /// How long `/debug/actors` waits for one actor.
 const REPORT_LIMIT: Duration = Duration::from_secs(1);
+
+/// A client of the works in the API of a hub elsewhere.
+fn hub_driver(settings: &Settings) -> WorkClientBuilder {
+    WorkClient::builder(WorkDriver::Kube(HubConfig::Kubeconfig {
+        path: settings.hub.kubeconfig.clone(),
+        context: settings.hub.context.clone(),
+    }))
+}
 
 /// Which parts of muster a process runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -303,6 +315,15 @@ impl Runtime {
         };
         Ok(Plan {
             deps: HubDeps {
+                events: Some(Recorder::start(
+                    io,
+                    client.clone(),
+                    Reporter {
+                        component: "muster-hub",
+                        // The embedded API server keeps what it gets.
+                        prunes: settings.hub.api == HubApi::Embedded,
+                    },
+                )),
                 client,
                 agents: source.as_ref().map(|(events, _)| events.agents()),
                 io: io.clone(),
@@ -311,6 +332,7 @@ impl Runtime {
                 settings: HubSettings {
                     coalesce: settings.feedback.coalesce,
                     away_after: settings.mqtt.away_after,
+                    abandon_after: settings.hub.abandon_after,
                     ..HubSettings::default()
                 },
             },
@@ -439,11 +461,7 @@ impl Runtime {
             let client = works.client();
             return Ok((works, client));
         }
-        let driver = WorkDriver::Kube(HubConfig::Kubeconfig {
-            path: settings.hub.kubeconfig.clone(),
-            context: settings.hub.context.clone(),
-        });
-        let works = WorkClient::builder(driver).build().await?;
+        let works = hub_driver(settings).build().await?;
         let agent = &settings.agent;
         let client = throttle::throttled(works.client(), agent.hub_qps, agent.hub_burst.get());
         Ok((works, client))

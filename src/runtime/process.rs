@@ -1,7 +1,10 @@
 //! What a process needs around a [`Runtime`](super::Runtime): threads, signals, files.
 
+use std::fs::DirBuilder;
 use std::future::Future;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -106,6 +109,76 @@ pub fn kubeconfig_file(data_dir: &Path) -> PathBuf {
     data_dir.join(KUBECONFIG)
 }
 
+/// Where an embedded hub that keeps nothing on disk leaves its kubeconfig while it runs, by its
+/// `hub.listen`; `None` where that says no port, so that no other command can know it.
+pub fn runtime_kubeconfig(listen: SocketAddr) -> Option<PathBuf> {
+    let name = listen.to_string().replace([':', '[', ']'], "-");
+    (listen.port() != 0).then(|| runtime_dir().join(format!("hub-{name}.kubeconfig")))
+}
+
+/// The user's folder for what lives as long as a process.
+fn runtime_dir() -> PathBuf {
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(dir) if !dir.is_empty() => PathBuf::from(dir).join("muster"),
+        _ => {
+            let user = rustix::process::getuid();
+            std::env::temp_dir().join(format!("muster-{}", user.as_raw()))
+        }
+    }
+}
+
+/// Refuses a folder that somebody else could write to: its kubeconfig might lead anywhere, and run
+/// programs.
+fn check_private(dir: &Path) -> std::io::Result<()> {
+    let meta = std::fs::symlink_metadata(dir)?;
+    let private = meta.is_dir()
+        && meta.uid() == rustix::process::getuid().as_raw()
+        && meta.permissions().mode() & 0o077 == 0;
+    private.then_some(()).ok_or_else(|| {
+        std::io::Error::other(format!(
+            "{} is not a directory of this user alone (mode 0700)",
+            dir.display()
+        ))
+    })
+}
+
+/// The kubeconfig of [`runtime_kubeconfig`], for others to read.
+///
+/// # Errors
+///
+/// It is not there, or its folder is not the user's alone.
+pub fn read_runtime_kubeconfig(file: &Path) -> std::io::Result<Vec<u8>> {
+    if let Some(dir) = file.parent() {
+        check_private(dir)?;
+    }
+    std::fs::read(file)
+}
+
+/// A kubeconfig that goes when this is dropped.
+#[derive(Debug)]
+pub(super) struct RuntimeKubeconfig(PathBuf);
+
+impl RuntimeKubeconfig {
+    pub(super) fn write(file: PathBuf, kubeconfig: &Kubeconfig) -> std::io::Result<Self> {
+        let dir = file.parent().unwrap_or_else(|| Path::new("."));
+        let mut builder = DirBuilder::new();
+        match builder.recursive(true).mode(0o700).create(dir) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+            Ok(()) | Err(_) => check_private(dir)?,
+        }
+        let new = tempfile::NamedTempFile::new_in(dir)?;
+        write_private(new.as_file(), kubeconfig)?;
+        new.persist(&file)?;
+        Ok(Self(file))
+    }
+}
+
+impl Drop for RuntimeKubeconfig {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0); // it leads nowhere any more
+    }
+}
+
 fn write_private(mut file: &std::fs::File, kubeconfig: &Kubeconfig) -> std::io::Result<()> {
     let json = serde_json::to_string(kubeconfig)?;
     let text = muster_core::yaml::from_json(&json)?;
@@ -133,7 +206,41 @@ pub fn temporary_kubeconfig(kubeconfig: &Kubeconfig) -> std::io::Result<tempfile
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_kubeconfig_of_a_running_hub_is_private_and_goes_with_it() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("muster");
+        let file = dir.join("hub.kubeconfig");
+        let config = Kubeconfig::default();
+        let written = RuntimeKubeconfig::write(file.clone(), &config).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&dir), mode(&file)), (0o700, 0o600));
+        assert!(!read_runtime_kubeconfig(&file).unwrap().is_empty());
+        // Others might have put it there.
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o770)).unwrap();
+        for refused in [
+            read_runtime_kubeconfig(&file).unwrap_err(),
+            RuntimeKubeconfig::write(file.clone(), &config).unwrap_err(),
+        ] {
+            let text = refused.to_string();
+            assert!(
+                text.contains("is not a directory of this user alone"),
+                "{text}"
+            );
+        }
+        drop(written);
+        assert!(!file.exists());
+    }
+
+    #[test]
+    fn a_hub_is_known_by_its_address() {
+        let file = |listen: &str| runtime_kubeconfig(listen.parse().unwrap());
+        assert_eq!(file("127.0.0.1:0"), None);
+        let name = |listen| file(listen).unwrap().file_name().unwrap().to_owned();
+        assert_eq!(name("127.0.0.1:6443"), "hub-127.0.0.1-6443.kubeconfig");
+        assert_eq!(name("[::1]:6443"), "hub----1--6443.kubeconfig");
+    }
 
     /// Runs itself as another process, which holds the thread that would handle the signal.
     #[test]

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{Driver, Problem, Settings, SinkKind, duration, list};
+use super::problem::Conflict;
+use super::{Driver, Settings, SinkKind, duration, list};
 
 /// Works as CloudEvents over MQTT.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -40,6 +41,8 @@ pub struct Mqtt {
     /// How long an agent may be away before its cluster counts as unknown.
     #[serde(deserialize_with = "duration::deserialize")]
     pub away_after: Duration,
+    /// Whether agents and hubs say that they are there.
+    pub presence: bool,
     /// Where agents keep their works.
     pub data_dir: Option<PathBuf>,
     /// Clusters that nothing is sent to.
@@ -110,13 +113,14 @@ impl Settings {
     }
 
     /// What does not go together.
-    pub(super) fn event_problems(&self) -> Vec<Problem> {
-        let mut problems = Vec::new();
+    pub(super) fn event_conflicts(&self) -> Vec<Conflict> {
+        let mut conflicts = Vec::new();
         let mut wrong = |key: &'static str, found: String, rule: &str| {
-            problems.push(Problem::Together {
+            conflicts.push(Conflict {
                 key,
                 found,
                 rule: rule.to_owned(),
+                others: &[],
             });
         };
         let (mqtt, broker) = (&self.mqtt, &self.broker);
@@ -135,7 +139,7 @@ impl Settings {
         }
         let of_sinks = self.has_mqtt_sinks();
         if self.transport.driver != Driver::Mqtt && !of_sinks {
-            return problems;
+            return conflicts;
         }
         let both = "needs the other of mqtt.client_cert_file and mqtt.client_key_file";
         match (&mqtt.client_cert_file, &mqtt.client_key_file) {
@@ -167,7 +171,7 @@ impl Settings {
                 "needs mqtt.broker: the address that the certificate is for",
             );
         }
-        problems
+        conflicts
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Agent, Hub, HubApi, Problem};
+use super::problem::Conflict;
+use super::{Agent, Hub, HubApi};
 
 /// How much longer than the time between two tries a pause between them may be.
 pub const LEASE_JITTER: f64 = 1.2;
@@ -20,18 +21,29 @@ pub struct LeaseTimes {
 
 /// The keys of the times in one section.
 struct Keys {
+    all: &'static [&'static str],
     duration: &'static str,
     renew_deadline: &'static str,
     retry_period: &'static str,
 }
 
 const AGENT: Keys = Keys {
+    all: &[
+        "agent.lease_duration",
+        "agent.lease_renew_deadline",
+        "agent.lease_retry_period",
+    ],
     duration: "agent.lease_duration",
     renew_deadline: "agent.lease_renew_deadline",
     retry_period: "agent.lease_retry_period",
 };
 
 const HUB: Keys = Keys {
+    all: &[
+        "hub.lease_duration",
+        "hub.lease_renew_deadline",
+        "hub.lease_retry_period",
+    ],
     duration: "hub.lease_duration",
     renew_deadline: "hub.lease_renew_deadline",
     retry_period: "hub.lease_retry_period",
@@ -40,29 +52,31 @@ const HUB: Keys = Keys {
 impl LeaseTimes {
     /// The rules of client-go's leader election: a holder gives up before another may take over,
     /// and gets more than one try to renew.
-    fn problems(&self, keys: &Keys) -> Vec<Problem> {
-        let mut problems = Vec::new();
+    fn conflicts(&self, keys: &Keys) -> Vec<Conflict> {
+        let mut conflicts = Vec::new();
         if self.duration <= self.renew_deadline {
-            problems.push(Problem::Together {
+            conflicts.push(Conflict {
                 key: keys.duration,
                 found: format!("{:?}", self.duration),
                 rule: format!(
                     "must be more than {}, {:?}",
                     keys.renew_deadline, self.renew_deadline
                 ),
+                others: keys.all,
             });
         }
         if self.renew_deadline <= self.retry_period.mul_f64(LEASE_JITTER) {
-            problems.push(Problem::Together {
+            conflicts.push(Conflict {
                 key: keys.renew_deadline,
                 found: format!("{:?}", self.renew_deadline),
                 rule: format!(
                     "must be more than {LEASE_JITTER} times {}, {:?}",
                     keys.retry_period, self.retry_period
                 ),
+                others: keys.all,
             });
         }
-        problems
+        conflicts
     }
 }
 
@@ -76,8 +90,8 @@ impl Agent {
         }
     }
 
-    pub(super) fn lease_problems(&self) -> Vec<Problem> {
-        self.lease_times().problems(&AGENT)
+    pub(super) fn lease_conflicts(&self) -> Vec<Conflict> {
+        self.lease_times().conflicts(&AGENT)
     }
 }
 
@@ -91,18 +105,19 @@ impl Hub {
         }
     }
 
-    pub(super) fn lease_problems(&self) -> Vec<Problem> {
-        let mut problems = self.lease_times().problems(&HUB);
+    pub(super) fn lease_conflicts(&self) -> Vec<Conflict> {
+        let mut conflicts = self.lease_times().conflicts(&HUB);
         // Who asks for a lease means to run several processes, which cannot share these objects.
         if self.api == HubApi::Embedded && self.leader_election == Some(true) {
-            problems.push(Problem::Together {
+            conflicts.push(Conflict {
                 key: "hub.leader_election",
                 found: "true".to_owned(),
                 rule: "needs hub.api = \"kubeconfig\": the objects of an embedded API server \
                        belong to one process"
                     .to_owned(),
+                others: &["hub.api"],
             });
         }
-        problems
+        conflicts
     }
 }

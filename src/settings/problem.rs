@@ -97,14 +97,26 @@ pub enum Problem {
     },
 
     /// The value fits its key, and not another one.
-    #[error("{key} is {found}, which {rule}")]
+    #[error("{place}: {key} is {found}, which {rule}")]
     Together {
+        /// Where it is set, or, where it is not, the other one.
+        place: String,
         /// The key with its section.
         key: &'static str,
         /// The value in effect, wherever it was set.
         found: String,
         /// What it has to keep to.
         rule: String,
+    },
+
+    /// The value fits its key, and cannot be used: a file is missing, or something else than it should
+    /// be.
+    #[error("{}{message}", place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default())]
+    Unusable {
+        /// Where it is set, if it is a setting.
+        place: Option<String>,
+        /// What is wrong, with the key.
+        message: String,
     },
 
     /// A flag has a value that it cannot have.
@@ -123,4 +135,17 @@ pub enum Problem {
         #[source]
         source: ConfigError,
     },
+}
+
+/// Settings that do not go together, before it is known where they are set.
+#[derive(Debug)]
+pub(super) struct Conflict {
+    /// The key with its section.
+    pub(super) key: &'static str,
+    /// The value in effect.
+    pub(super) found: String,
+    /// What it has to keep to.
+    pub(super) rule: String,
+    /// The other keys that the rule is about.
+    pub(super) others: &'static [&'static str],
 }

@@ -4,10 +4,11 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use config::Value;
 use serde::Deserialize;
 
 use super::check::Entry;
-use super::{Problem, Settings, parse_duration};
+use super::{Problem, Settings, parse_duration, set_at};
 
 /// A sink, which rules name as their destination.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -215,16 +216,23 @@ impl TryFrom<Raw> for Sink {
 
 impl Settings {
     /// A sink that has no place for what it keeps.
-    pub(super) fn sink_problems(&self) -> Vec<Problem> {
-        let homeless = |sink: &&Sink| match &sink.kind {
+    pub(super) fn sink_problems(&self, places: &Value) -> Vec<Problem> {
+        let homeless = |sink: &Sink| match &sink.kind {
             SinkKind::Git(git) => git.work_dir.is_none() && self.rules.data_dir.is_none(),
             SinkKind::Log { .. } | SinkKind::Mqtt { .. } => false,
         };
-        let problem = |sink: &Sink| Problem::Together {
-            key: "sinks",
-            found: format!("{:?}", sink.name),
-            rule: "needs work_dir, or rules.data_dir for all".to_owned(),
+        let sinks = self.sinks.iter().enumerate();
+        let problem = |(index, sink): (usize, &Sink)| {
+            let entry = format!("sinks[{index}]");
+            Problem::Entry {
+                place: set_at(places, &entry).unwrap_or_default(),
+                entry: format!("{entry} ({})", sink.name),
+                message: "needs work_dir, or rules.data_dir for all sinks".to_owned(),
+            }
         };
-        self.sinks.iter().filter(homeless).map(problem).collect()
+        sinks
+            .filter(|(_, sink)| homeless(sink))
+            .map(problem)
+            .collect()
     }
 }

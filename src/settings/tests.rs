@@ -63,6 +63,7 @@ fn defaults_are_those_of_the_design() {
                 context: None,
                 install_crds: true,
                 resolve_placements: None,
+                abandon_after: Duration::from_mins(5),
                 leader_election: None,
                 lease_namespace: None,
                 lease_duration: Duration::from_secs(137),
@@ -86,6 +87,7 @@ fn defaults_are_those_of_the_design() {
                 client_id: None,
                 resync_interval: Duration::from_mins(10),
                 away_after: Duration::from_secs(30),
+                presence: true,
                 data_dir: None,
                 except_clusters: Vec::new(),
             },
@@ -496,15 +498,17 @@ window = "soon"
     );
     assert_eq!(
         problems("[[sinks]]\nname = \"a\"\nkind = \"mqtt\"\n"),
-        ["sinks is \"mqtt\", which needs mqtt.broker, mqtt.config_file or broker.listen"]
+        [
+            "muster.toml:1: sinks is \"mqtt\", which needs mqtt.broker, mqtt.config_file or broker.listen"
+        ]
     );
     assert_eq!(
         problems("[[sinks]]\nname = \"a\"\nkind = \"git\"\nurl = \"/srv/git\"\n"),
-        ["sinks is \"a\", which needs work_dir, or rules.data_dir for all"]
+        ["muster.toml:1: sinks[0] (a) needs work_dir, or rules.data_dir for all sinks"]
     );
     assert_eq!(
         problems("[watch]\ndebounce = \"5s\"\n"),
-        ["watch.debounce is 5s, which must not be more than watch.debounce_max, 3s"]
+        ["muster.toml:2: watch.debounce is 5s, which must not be more than watch.debounce_max, 3s"]
     );
 }
 
@@ -623,11 +627,11 @@ fn times_of_a_lease_go_together() {
             problems(&text),
             [
                 format!(
-                    "{section}.lease_duration is 10s, which must be more than \
+                    "muster.toml:2: {section}.lease_duration is 10s, which must be more than \
                      {section}.lease_renew_deadline, 10s"
                 ),
                 format!(
-                    "{section}.lease_renew_deadline is 10s, which must be more than 1.2 times \
+                    "muster.toml:3: {section}.lease_renew_deadline is 10s, which must be more than 1.2 times \
                      {section}.lease_retry_period, 26s"
                 ),
             ]
@@ -648,7 +652,7 @@ fn hubs_of_several_processes_need_an_api_server_that_they_share() {
     assert_eq!(
         problems("[hub]\nleader_election = true\n"),
         [
-            "hub.leader_election is true, which needs hub.api = \"kubeconfig\": the objects of an \
+            "muster.toml:2: hub.leader_election is true, which needs hub.api = \"kubeconfig\": the objects of an \
           embedded API server belong to one process"
         ]
     );
@@ -678,4 +682,64 @@ fn every_choice_in_the_table_of_keys_is_one_of_the_types() {
             Settings::load(&Sources::default().with_flag(key, choice)).unwrap();
         }
     }
+}
+
+/// The place is that of the key that was set, be it the other one.
+#[test]
+fn what_does_not_go_together_has_a_place_and_is_told_by_every_reader() {
+    let (_directory, sources) = file("[watch]\ndebounce_max = \"1s\"\n");
+    let sources = sources
+        .with_environment([("MUSTER__TRANSPORT__DRIVER", "mqtt")])
+        .with_named_flag(
+            "agent.lease_duration",
+            "10s",
+            "--leader-election-lease-duration",
+        );
+    let told = |error: SettingsError| {
+        let places = error.problems.iter().map(|problem| {
+            let text = problem.to_string();
+            let (place, rest) = text.split_once(": ").unwrap();
+            let place = place.rsplit('/').next().unwrap();
+            (place.to_owned(), rest.split(' ').next().unwrap().to_owned())
+        });
+        places.collect::<Vec<_>>()
+    };
+    let expected = [
+        ("--leader-election-lease-duration", "agent.lease_duration"),
+        ("MUSTER__TRANSPORT__DRIVER", "transport.driver"),
+        ("muster.toml:2", "watch.debounce"),
+    ];
+    let expected = expected.map(|(place, key)| (place.to_owned(), key.to_owned()));
+    assert_eq!(told(Settings::load(&sources).unwrap_err()), expected);
+    assert_eq!(told(effective(&sources).unwrap_err()), expected);
+}
+
+#[test]
+fn what_cannot_be_used_is_told_with_its_place() {
+    let (_directory, sources) =
+        file("[mqtt]\npassword_file = \"/f\"\n[[clusters]]\nname = \"a\"\nkubeconfig = \"/k\"\n");
+    let unusable = |key: &str| Unusable {
+        key: key.to_owned(),
+        message: format!("{key}: gone"),
+    };
+    refuse(&sources, Vec::new()).unwrap();
+    let all = [
+        "mqtt.password_file",
+        "clusters[0].kubeconfig",
+        "hub.kubeconfig",
+    ];
+    let error = refuse(&sources, all.map(unusable).into()).unwrap_err();
+    let texts: Vec<String> = error
+        .problems
+        .iter()
+        .map(|problem| problem.to_string().rsplit('/').next().unwrap().to_owned())
+        .collect();
+    assert_eq!(
+        texts,
+        [
+            "muster.toml:2: mqtt.password_file: gone",
+            "muster.toml:5: clusters[0].kubeconfig: gone",
+            "hub.kubeconfig: gone",
+        ]
+    );
 }

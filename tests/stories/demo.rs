@@ -83,8 +83,10 @@ async fn a_rollout_that_does_not_end_is_told_by_the_exit_code(_: Arc<Servers>) -
         "-f",
         &path,
     ];
+    // How far it comes in that time depends on the machine; nowhere is as far as it can.
     let ended = run_to_end(&args).await?;
-    shows(&ended, 3, "0 of 1 clusters got there within 2s")
+    shows(&ended, 3, "muster: 0 of ")?;
+    shows(&ended, 3, "got there within 2s")
 }
 
 async fn a_bad_file_is_refused_with_its_name(_: Arc<Servers>) -> Result<()> {

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use crate::support::door::Door;
 use crate::support::own_process::OwnProcess;
@@ -380,14 +379,11 @@ async fn a_hub_that_ends_hands_over_at_once_and_one_that_is_replaced_fails(
     stands_by(&second, &holder).await?;
     let mut watch = watch_works(&site).await?;
 
-    let asked = Instant::now();
     first.terminate().await?;
     let ended = first.ended().await?;
     ensure!(ended.code() == Some(0), "{ended}\n{}", first.log());
     first.says("the lease is free for others").await?;
     second.says("took the lease").await?;
-    let after = asked.elapsed();
-    ensure!(after < Duration::from_secs(60), "{after:?}");
     // It counts what it has read beside what it is told of.
     for work in works.values().skip(2) {
         site.report(work).await?;

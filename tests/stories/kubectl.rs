@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde_json::json;
 
+use crate::support::ages::ageless;
 use crate::support::{Cluster, Story, World, eventually, install_definitions, unique_name};
 
 pub(crate) fn stories() -> Vec<Story> {
@@ -31,23 +32,6 @@ macro_rules! prints {
             $args
         );
     }};
-}
-
-/// Replaces each age (such as `4s`, as wide as the column's heading or less) by `AGE`.
-fn ageless(table: &str) -> String {
-    let Some(age) = table.lines().next().and_then(|header| header.find("AGE")) else {
-        return table.to_owned();
-    };
-    let shown = |line: &str| match line.split_at_checked(age) {
-        Some((before, after)) => {
-            format!(
-                "{before}AGE{}\n",
-                after.get("AGE".len()..).unwrap_or_default()
-            )
-        }
-        None => format!("{line}\n"),
-    };
-    table.lines().map(shown).collect()
 }
 
 /// Defines a Gadget type of the story's own; gives its group.

@@ -119,12 +119,19 @@ fn a_set() -> Value {
 async fn a_rollout_is_followed_to_its_end(world: World) -> Result<()> {
     let fleet = Fleet::on(&world, ANOTHER).await?;
     fleet.create(&a_set()).await?;
+    let waits = "mwrs default/web: 0 of 0 clusters updated, 0 available; placement all does not \
+                 exist";
+    eventually(LIMIT, "the hub to see the set", || async {
+        let line = fleet.does(&["status", "web", "--watch=false"]).await?;
+        ensure!(line.trim_end() == waits, "{line}");
+        Ok(())
+    })
+    .await?;
     fleet
         .ends(
             3,
             &["status", "web", "--timeout", "2s"],
-            "muster: not done after 2s: mwrs default/web: 0 of 0 clusters updated, 0 available; \
-             placement all does not exist",
+            &format!("muster: not done after 2s: {waits}"),
         )
         .await?;
     fleet.create(&placement()).await?;

@@ -5,6 +5,7 @@
 //! have makes the story skipped, with the reason in its line (`parts.rs`).
 
 pub(crate) mod agent;
+pub(crate) mod ages;
 mod api_server;
 pub(crate) mod broker_hub;
 pub(crate) mod browser;

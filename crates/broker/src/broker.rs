@@ -79,7 +79,13 @@ pub enum BrokerError {
 }
 
 impl BrokerSettings {
-    fn check(&self) -> Result<(), BrokerError> {
+    /// Checks all that a start checks but the address, and reads the files.
+    ///
+    /// # Errors
+    ///
+    /// The settings cannot work.
+    pub fn check(&self) -> Result<(), BrokerError> {
+        self.tls.as_ref().map(TlsFiles::acceptor).transpose()?;
         if let Some(limit) = self.limits.zero() {
             return Err(BrokerError::Limit(limit));
         }

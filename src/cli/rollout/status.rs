@@ -15,6 +15,7 @@ use crate::cli::error::{CommandError, watch_error, watch_refusal};
 use crate::cli::output::{self, Output, say};
 use crate::cli::set::Target;
 use crate::cli::table::table;
+use crate::print;
 
 pub(super) async fn run(args: &StatusArgs) -> Result<(), CommandError> {
     let target = Target::of(&args.set).await?;
@@ -74,7 +75,7 @@ async fn follow(target: &Target, watch: bool, board: &mut Board) -> Result<(), C
                 }
                 let now = watch_error(&error);
                 if now != trouble {
-                    eprintln!("muster: {target} is not seen for now: {now}");
+                    print::note(format_args!("failed to watch {target}, retrying: {now}"));
                     trouble = now;
                 }
                 false

@@ -17,14 +17,17 @@ const CLEAR: &str = "\x1b[2J\x1b[H";
 /// Where it is printed, and what was printed last.
 pub(super) struct Board {
     output: Option<Output>,
+    /// The namespace that was asked for.
+    namespace: Option<String>,
     terminal: bool,
     shown: Option<(FleetReport, Vec<String>)>,
 }
 
 impl Board {
-    pub(super) fn new(output: Option<Output>) -> Self {
+    pub(super) fn new(output: Option<Output>, namespace: Option<String>) -> Self {
         Self {
             output,
+            namespace,
             terminal: std::io::stdout().is_terminal(),
             shown: None,
         }
@@ -51,7 +54,8 @@ impl Board {
             }
             None | Some(Output::Wide) => {
                 let wide = self.output == Some(Output::Wide);
-                text(report, notes, wide, Timestamp::now())
+                let namespace = self.namespace.as_deref();
+                text(report, namespace, notes, wide, Timestamp::now())
             }
         };
         let before = match (again, self.terminal) {
@@ -64,8 +68,14 @@ impl Board {
 }
 
 /// The tables, without a line break at the end.
-fn text(report: &FleetReport, notes: &[String], wide: bool, now: Timestamp) -> String {
-    let mut parts = vec![sets(&report.sets)];
+fn text(
+    report: &FleetReport,
+    namespace: Option<&str>,
+    notes: &[String],
+    wide: bool,
+    now: Timestamp,
+) -> String {
+    let mut parts = vec![sets(&report.sets, namespace)];
     if !report.clusters.is_empty() {
         parts.push(clusters(&report.clusters, wide, now));
     }
@@ -80,9 +90,10 @@ fn text(report: &FleetReport, notes: &[String], wide: bool, now: Timestamp) -> S
     parts.join("\n\n")
 }
 
-fn sets(rows: &[SetRow]) -> String {
+fn sets(rows: &[SetRow], namespace: Option<&str>) -> String {
     if rows.is_empty() {
-        return "no ManifestWorkReplicaSets".to_owned();
+        let place = namespace.map_or_else(String::new, |name| format!(" in namespace {name}"));
+        return format!("no ManifestWorkReplicaSets found{place}");
     }
     let header = [
         "NAMESPACE",
@@ -231,7 +242,7 @@ mod tests {
     fn a_report_is_three_tables() {
         let now = "2026-01-02T00:12:00Z".parse().unwrap();
         let notes = ["clusters could not be read".to_owned()];
-        let shown = text(&report(), &notes, false, now);
+        let shown = text(&report(), None, &notes, false, now);
         let expected = "NAMESPACE SET PHASE DESIRED UPDATED AVAILABLE FAILED MESSAGE
                         default web Progressing 3 2 1 1 so and so
 
@@ -245,7 +256,7 @@ mod tests {
 
                         note: clusters could not be read";
         assert_eq!(lines(&shown), lines(expected));
-        let wide = text(&report(), &[], true, now);
+        let wide = text(&report(), None, &[], true, now);
         assert!(wide.contains("12m    web-1: no such type"), "{wide}");
         assert!(
             wide.contains("fine") && !wide.contains("are fine"),
@@ -262,6 +273,9 @@ mod tests {
             works: Vec::new(),
         };
         let now = Timestamp::UNIX_EPOCH;
-        assert_eq!(text(&none, &[], false, now), "no ManifestWorkReplicaSets");
+        let text = |namespace| text(&none, namespace, &[], false, now);
+        assert_eq!(text(None), "no ManifestWorkReplicaSets found");
+        let expected = "no ManifestWorkReplicaSets found in namespace shop";
+        assert_eq!(text(Some("shop")), expected);
     }
 }

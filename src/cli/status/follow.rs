@@ -15,6 +15,7 @@ use super::board::Board;
 use super::{Apis, set_line, work_line};
 use crate::cli::error::{CommandError, watch_error, watch_refusal};
 use crate::cli::pages::{Notes, PAGE, optional};
+use crate::print;
 
 /// How long changes are gathered before they are shown: as long as an eye takes to see one.
 const GATHER: Duration = Duration::from_millis(200);
@@ -168,7 +169,7 @@ impl Trouble {
         }
         let now = watch_error(error);
         if self.0.get(what) != Some(&now) {
-            eprintln!("muster: {what} are not seen for now: {now}");
+            print::note(format_args!("failed to watch {what}, retrying: {now}"));
             self.0.insert(what, now);
         }
         Ok(())
