@@ -361,7 +361,7 @@ mod tests {
             assert_eq!(reloader.running.settings().watch.max_watches, 7);
         });
         assert_eq!(counted(&metrics), [0, 1, 0]);
-        assert!(log.contains("no regular file"), "{log}");
+        assert!(log.contains("not a regular file"), "{log}");
     }
 
     #[test]

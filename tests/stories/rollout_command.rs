@@ -514,7 +514,10 @@ async fn what_is_not_there_is_named(world: World) -> Result<()> {
     let settings = fleet.settings().display().to_string();
     for (args, text) in [
         (&["status"][..], "<NAME>"),
-        (&["undo", "web", "--to-revision", "0"], "begin with 1"),
+        (
+            &["undo", "web", "--to-revision", "0"],
+            "is not a revision number",
+        ),
         (&["history", "a/b"], "is not a ManifestWorkReplicaSet name"),
         (&["status", "web", "--timeout", "soon"], "invalid duration"),
         (
