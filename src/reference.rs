@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use muster_actors::{agent, hub, lease, rules, sinks, supervision, watch};
+use muster_actors::{agent, events, hub, lease, rules, sinks, supervision, watch};
 use muster_metrics::{Kind, Metric, Unit, Values};
 
 use crate::{runtime, telemetry};
@@ -18,7 +18,7 @@ pub const METRICS: &[(&str, &[&[Metric]])] = &[
             telemetry::METRICS,
         ],
     ),
-    ("The hub", &[hub::METRICS]),
+    ("The hub", &[hub::METRICS, events::METRICS]),
     ("Agents", &[agent::METRICS, watch::METRICS]),
     (
         "Works over MQTT",
@@ -184,7 +184,9 @@ mod tests {
         } in metrics()
         {
             assert!(names.insert(*name), "{name} is declared twice");
-            assert!(name.starts_with("muster_"), "{name}");
+            let is_of_process = telemetry::METRICS.iter().any(|it| it.name == *name);
+            let prefix = if is_of_process { "process_" } else { "muster_" };
+            assert!(name.starts_with(prefix), "{name}");
             assert_eq!(name.ends_with("_total"), *kind == Kind::Counter, "{name}");
             assert_eq!(name.ends_with("_seconds"), *unit == Unit::Seconds, "{name}");
             assert!(help.ends_with('.'), "{name}: {help}");

@@ -100,6 +100,9 @@ pub struct Hub {
     /// Whether this hub decides placements and registers the configured clusters; `None` does so
     /// with the embedded API server, where nobody else would.
     pub resolve_placements: Option<bool>,
+    /// How long the agent of a cluster that was given up may still come back.
+    #[serde(deserialize_with = "duration::deserialize")]
+    pub abandon_after: Duration,
     /// Whether the hub on a Kubernetes cluster works only while this process holds a lease there.
     /// `None`: in a pod, or where the lease has a namespace. There is none over the embedded API
     /// server.

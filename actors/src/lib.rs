@@ -30,6 +30,7 @@
 //! | [`ReplicaSets`](hub::ReplicaSets) | hub | the runtime | which object concerns which replica set | four watches, `TellAgain` | `Fact` to the aggregators |
 //! | [`ReplicaSetAggregator`](hub::ReplicaSetAggregator) | ManifestWorkReplicaSet | `ReplicaSets` | wanted and existing works, counters, feedback sums | `Fact` | creates, patches, deletes works; the set's finalizer and status |
 //! | [`FinishedWorks`](hub::FinishedWorks) | hub | the runtime | which finished works wait for their end | one watch, its timer | deletions of works |
+//! | [`Departures`](hub::Departures) | hub | the runtime | which clusters' agents are away, and which clusters were given up | two watches, who is connected, its timer | conditions of works and ManagedClusters; finalizers of works that nobody else will take off |
 //! | [`WorkSource`](hub::WorkSource) | hub whose works travel as events | the runtime | the link to the bus | one watch, how the link goes | works to the agents; statuses to the hub's API |
 //! | [`ClusterAgent`](agent::ClusterAgent) | managed cluster | the runtime | which works there are | one watch, [`ChangeSettings`](agent::ChangeSettings) | [`WorkChanged`](agent::WorkChanged), [`SettingsChanged`](agent::SettingsChanged) |
 //! | [`ManifestWork`](agent::ManifestWork) | work on a cluster | `ClusterAgent` | when to look at the work, what it remembers between two looks | `WorkChanged`, `SettingsChanged`, [`Sighted`](agent::Sighted), its timers | objects and the record on the cluster; finalizer and status of the work |
@@ -49,6 +50,7 @@
 //! | Module | Gives |
 //! |---|---|
 //! | [`supervision`] | restart after a panic with the same mailbox, bounded mail, ordered stop, requests on worker threads, liveness for readiness |
+//! | [`events`] | Kubernetes Events, counted and bounded |
 //! | [`watching`] | a Kubernetes watch as a bounded stream of messages |
 //! | [`watch`] | watches of objects on a cluster, shared by those who subscribe to an object or listen to an area |
 //! | [`sinks`] | where events of rules go: lines of a log, MQTT, files on a branch of a Git repository |
@@ -60,6 +62,7 @@
 pub mod agent;
 pub mod api_text;
 mod event_link;
+pub mod events;
 pub mod hub;
 pub mod lease;
 pub mod rules;

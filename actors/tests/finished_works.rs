@@ -153,6 +153,7 @@ impl Hub {
             registry: self.registry.clone(),
             health: self.health.clone(),
             agents: None,
+            events: None,
             settings: HubSettings::default(),
         }));
         eventually("the watch is alive", || async {

@@ -113,6 +113,7 @@ impl Hub {
             registry: registry.clone(),
             health: Health::new(),
             agents: None,
+            events: None,
             settings: HubSettings::default(),
         };
         Self {

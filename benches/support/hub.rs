@@ -54,6 +54,7 @@ impl Hub {
             registry: Registry::new(),
             health: Health::new(),
             agents: None,
+            events: None,
             settings: HubSettings::default(),
         };
         let actors = (

@@ -184,6 +184,13 @@ mod tests {
         assert_eq!(admit(&bad, None), Err(why.to_owned()));
         assert_eq!(admit(&bad, Some(&good)), Err(why.to_owned()));
         assert_eq!(admit(&bad, Some(&bad)), Ok(()), "it has to be deletable");
+        for nothing in [json!(0), json!("0%"), json!(-1)] {
+            let body = json!({"maxConcurrency": nothing});
+            let none = set(json!({"type": "Progressive", "progressive": body}));
+            let why = "spec.placementRefs[1].rolloutStrategy.progressive.maxConcurrency: must be \
+                       more than 0; leave it out for all clusters at once";
+            assert_eq!(admit(&none, None), Err(why.to_owned()), "{nothing}");
+        }
         let wrong = admit(&set(json!({"type": 5})), None).unwrap_err();
         assert!(
             wrong.starts_with("spec.placementRefs[1].rolloutStrategy: "),
@@ -210,7 +217,8 @@ mod tests {
         );
         assert_eq!(
             refusal(json!([config_map("a"), config_map("a")])),
-            "duplicate manifest for resource ns/a with resource type v1.ConfigMap"
+            "duplicate manifest for resource ns/a with resource type v1.ConfigMap: manifests 0 \
+             and 1 are for the same object"
         );
         let big = "x".repeat(600 * 1024);
         let mut large = config_map("a");

@@ -1,4 +1,4 @@
-//! The hub's actors: PlacementResolver, ReplicaSets, FinishedWorks and, where works travel as
+//! The hub's actors: PlacementResolver, ReplicaSets, FinishedWorks, Departures and, where works travel as
 //! events, WorkSource.
 
 use std::fmt;
@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Addr;
-use muster_actors::hub::{FinishedWorks, HubDeps, PlacementResolver, ReplicaSets, WorkSource};
+use muster_actors::hub::{
+    Departures, FinishedWorks, HubDeps, PlacementResolver, ReplicaSets, WorkSource,
+};
 use muster_actors::supervision::stop;
 use muster_workclient::Bus;
 use muster_workclient::events::HubEvents;
@@ -43,6 +45,7 @@ impl Plan {
             resolver: resolves_placements.then(|| PlacementResolver::start(deps.clone())),
             sets: ReplicaSets::start(deps.clone()),
             finished: FinishedWorks::start(deps.clone()),
+            departures: Departures::start(deps.clone()),
             source: source.map(|(events, bus)| WorkSource::start(deps, events, bus)),
         }
     }
@@ -54,6 +57,7 @@ pub(super) struct Controllers {
     resolver: Option<Addr<PlacementResolver>>,
     sets: Addr<ReplicaSets>,
     finished: Addr<FinishedWorks>,
+    departures: Addr<Departures>,
     source: Option<Addr<WorkSource>>,
 }
 
@@ -63,6 +67,7 @@ impl Controllers {
         if let Some(source) = &self.source {
             stop(source, limit).await;
         }
+        stop(&self.departures, limit).await;
         stop(&self.finished, limit).await;
         stop(&self.sets, limit).await;
         if let Some(resolver) = &self.resolver {

@@ -25,9 +25,10 @@ use crate::settings::{self, EventDialect, Settings};
 use tracing::warn;
 use users::UsersError;
 
+mod source_id;
 mod users;
 
-/// The id of a hub among sources that has been given none.
+/// The id of a hub among sources that has been given none, at the broker of its own process.
 const SOURCE: &str = "hub";
 /// How often files of certificates are looked at.
 const LOOK_AT_FILES: Duration = Duration::from_secs(60);
@@ -64,6 +65,9 @@ pub enum LinkError {
     /// A user of the broker is there twice, or its hash is none.
     #[error("broker.users_file: {0}")]
     Identity(#[from] IdentityError),
+    /// The hub has no id among sources.
+    #[error(transparent)]
+    SourceId(#[from] source_id::SourceIdError),
     /// The broker cannot start.
     #[error("broker: {0}")]
     Broker(#[from] BrokerError),
@@ -113,6 +117,8 @@ pub(super) struct Links {
     /// The password of this process's own clients at its own broker.
     own_password: Option<String>,
     config: Option<DriverConfig>,
+    /// The id of the hub among sources, where neither settings nor topics name one.
+    own_source: String,
     settings: Settings,
 }
 
@@ -120,6 +126,10 @@ impl Links {
     /// Reads files and starts the broker, if there is to be one.
     pub(super) async fn start(settings: &Settings) -> Result<Self, LinkError> {
         let mut links = Self::read(settings)?;
+        // At a broker elsewhere there may be other hubs.
+        if settings.transport.driver == settings::Driver::Mqtt && !links.is_own_broker() {
+            links.own_source = source_id::of(settings)?;
+        }
         if let Some(listen) = settings.broker.listen {
             let broker = links.broker_settings(listen)?;
             links.broker = Some(Broker::start(broker).await?);
@@ -159,6 +169,7 @@ impl Links {
             broker: None,
             own_password: None,
             config,
+            own_source: SOURCE.to_owned(),
             settings: settings.clone(),
         })
     }
@@ -232,7 +243,7 @@ impl Links {
         };
         named
             .or_else(of_topics)
-            .unwrap_or_else(|| SOURCE.to_owned())
+            .unwrap_or_else(|| self.own_source.clone())
     }
 
     /// Topics of this source, or of any.
@@ -263,6 +274,7 @@ impl Links {
         ClientOptions {
             resync_interval: Some(self.settings.mqtt.resync_interval),
             most_in_flight: 64,
+            presence: self.settings.mqtt.presence,
         }
     }
 
@@ -527,7 +539,11 @@ mod tests {
         assert_eq!(links.source(), "maestro");
         let named = settings(&[MQTT, file, ("mqtt.source", "other")]);
         assert_eq!(Links::start(&named).await.unwrap().source(), "other");
+        // Without any, hubs at one broker have ids of their own, and at that of its process it is the
+        // only one.
         let links = Links::start(&settings(&[MQTT, BROKER])).await.unwrap();
+        assert!(links.source().starts_with("hub-"), "{}", links.source());
+        let links = Links::start(&settings(&[MQTT, LISTEN])).await.unwrap();
         assert_eq!(links.source(), "hub");
     }
 

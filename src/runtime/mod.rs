@@ -47,6 +47,7 @@ use kube::Client;
 use kube::config::Kubeconfig;
 use muster_actors::agent::{self, AgentDeps, AgentSettings, ChangeSettings, ClusterAgent};
 use muster_actors::api_text;
+use muster_actors::events::{Recorder, Reporter};
 use muster_actors::hub::{HubDeps, HubSettings, register_cluster};
 use muster_actors::supervision::{
     Backoff, BackoffPolicy, Health, Io, Registry, stalled, stop, watch_threads,
@@ -315,6 +316,15 @@ impl Runtime {
         };
         Ok(Plan {
             deps: HubDeps {
+                events: Some(Recorder::start(
+                    io,
+                    client.clone(),
+                    Reporter {
+                        component: "muster-hub",
+                        // The embedded API server keeps what it gets.
+                        prunes: settings.hub.api == HubApi::Embedded,
+                    },
+                )),
                 client,
                 agents: source.as_ref().map(|(events, _)| events.agents()),
                 io: io.clone(),
@@ -323,6 +333,7 @@ impl Runtime {
                 settings: HubSettings {
                     coalesce: settings.feedback.coalesce,
                     away_after: settings.mqtt.away_after,
+                    abandon_after: settings.hub.abandon_after,
                     ..HubSettings::default()
                 },
             },

@@ -41,6 +41,8 @@ pub struct Mqtt {
     /// How long an agent may be away before its cluster counts as unknown.
     #[serde(deserialize_with = "duration::deserialize")]
     pub away_after: Duration,
+    /// Whether agents and hubs say that they are there.
+    pub presence: bool,
     /// Where agents keep their works.
     pub data_dir: Option<PathBuf>,
     /// Clusters that nothing is sent to.

@@ -1,12 +1,16 @@
 //! The small commands, and what happens with wrong settings.
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use tokio::process::Command;
 
+use crate::support::live::LIMIT;
 use crate::support::muster::{Ended, Muster, PROGRAM, run_to_end, run_with};
-use crate::support::{Servers, Story, unique_name};
+use crate::support::{Servers, Story, eventually, unique_name};
 
 pub(crate) fn stories() -> Vec<Story> {
     once![
@@ -19,6 +23,7 @@ pub(crate) fn stories() -> Vec<Story> {
         a_kind_that_cannot_be_explained_is_told_with_a_tip,
         agents_alone_need_a_hub_elsewhere,
         a_corrupt_store_is_never_started_over,
+        a_data_directory_is_private_whatever_the_umask,
         a_password_is_hashed_and_none_is_refused,
         every_shell_has_completions,
         the_manual_has_a_page_for_each_command,
@@ -331,6 +336,60 @@ async fn a_corrupt_store_is_never_started_over(_: Arc<Servers>) -> Result<()> {
         std::fs::read(&store)? == damaged,
         "the damaged file was written to"
     );
+    Ok(())
+}
+
+/// Files and folders below `path` that others than their owner can read.
+pub(super) fn readable_by_others(path: &Path) -> Result<Vec<PathBuf>> {
+    let found = std::fs::metadata(path).with_context(|| path.display().to_string())?;
+    let mut all = Vec::new();
+    if found.permissions().mode() & 0o077 != 0 {
+        all.push(path.to_owned());
+    }
+    if found.is_dir() {
+        for entry in std::fs::read_dir(path)? {
+            all.extend(readable_by_others(&entry?.path())?);
+        }
+    }
+    Ok(all)
+}
+
+/// What a hub writes is its owner's only, and so is what an earlier one has left.
+async fn a_data_directory_is_private_whatever_the_umask(_: Arc<Servers>) -> Result<()> {
+    for umask in ["022", "000"] {
+        let dir = tempfile::tempdir()?;
+        let data = dir.path().join("data");
+        // The first life makes the files, the second finds them open to everybody.
+        for _ in 0..2 {
+            let mut hub = Command::new("sh")
+                .args(["-c", "umask $0; exec \"$@\"", umask, PROGRAM, "hub"])
+                .args(["--set", &format!("hub.data_dir={}", data.display())])
+                .args(["--set", "hub.listen=127.0.0.1:0"])
+                .args(["--set", "telemetry.listen=127.0.0.1:0"])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .kill_on_drop(true)
+                .spawn()?;
+            eventually(LIMIT, "a data directory that is private", || async {
+                ensure!(data.join("kubeconfig").exists(), "no kubeconfig yet");
+                let readable = readable_by_others(&data)?;
+                ensure!(readable.is_empty(), "{readable:?}");
+                Ok(())
+            })
+            .await?;
+            hub.kill().await?;
+            for (file, mode) in [
+                ("", 0o755),
+                ("hub.redb", 0o644),
+                ("pki", 0o777),
+                ("pki/token", 0o644),
+            ] {
+                let open = std::fs::Permissions::from_mode(mode);
+                std::fs::set_permissions(data.join(file), open)?;
+            }
+            std::fs::remove_file(data.join("kubeconfig"))?;
+        }
+    }
     Ok(())
 }
 

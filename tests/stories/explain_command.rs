@@ -45,7 +45,7 @@ impl Fleet {
     }
 
     /// A cluster that the hub knows and no agent works for, with the hub's namespace for it or not.
-    async fn add_cluster(&self, name: &str, with_namespace: bool) -> Result<()> {
+    pub(super) async fn add_cluster(&self, name: &str, with_namespace: bool) -> Result<()> {
         if with_namespace {
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
                 "metadata": {"name": name}});
@@ -57,7 +57,7 @@ impl Fleet {
             .await
     }
 
-    async fn patch_status(&self, what: &[&str], status: &Value) -> Result<()> {
+    pub(super) async fn patch_status(&self, what: &[&str], status: &Value) -> Result<()> {
         let patch = json!({ "status": status }).to_string();
         let patch = ["--subresource=status", "--type=merge", "-p", &patch];
         self.kubectl(&[&["patch"], what, &patch].concat()).await?;

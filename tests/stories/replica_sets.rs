@@ -23,9 +23,9 @@ pub(crate) fn stories() -> Vec<Story> {
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Beside the cluster of each fleet, `simulated`.
-const ANOTHER: &str = "[[clusters]]\nname = \"west\"\nsimulated = true";
+pub(super) const ANOTHER: &str = "[[clusters]]\nname = \"west\"\nsimulated = true";
 
-fn progressive(body: &Value) -> Value {
+pub(super) fn progressive(body: &Value) -> Value {
     let mut set = set(&json!([config_map("app")]));
     set["spec"]["placementRefs"] = json!([{"name": "all",
         "rolloutStrategy": {"type": "Progressive", "progressive": body}}]);
@@ -34,7 +34,7 @@ fn progressive(body: &Value) -> Value {
 
 impl Fleet {
     /// Conditions of the set as `TYPE=STATUS REASON MESSAGE`, in their order.
-    async fn conditions(&self) -> Result<Vec<String>> {
+    pub(super) async fn conditions(&self) -> Result<Vec<String>> {
         let set = self.get(&["mwrs", "web"]).await?;
         let all = set["status"]["conditions"].as_array().cloned();
         let text = |condition: &Value, field: &str| -> String {
@@ -61,7 +61,7 @@ impl Fleet {
     }
 
     /// What `kubectl get mwrs` prints, with one space between columns.
-    async fn table(&self, more: &[&str]) -> Result<Vec<String>> {
+    pub(super) async fn table(&self, more: &[&str]) -> Result<Vec<String>> {
         let table = self.kubectl(&[&["get", "mwrs"], more].concat()).await?;
         let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         Ok(table.lines().map(line).collect())
@@ -97,11 +97,16 @@ async fn two_clusters_go_through_the_steps_of_the_design(world: World) -> Result
         ])
         .await?;
     let table = fleet.table(&[]).await?;
-    let expected = [
-        "NAME PLACEMENT FOUND MANIFESTWORKS APPLIED STATUS READY",
-        "web AsExpected True AsExpected True Progressing ManifestWorks available in 1/2 clusters",
-    ];
-    ensure!(table == expected, "{table:#?}");
+    let header = "NAME PLACEMENT FOUND MANIFESTWORKS APPLIED STATUS READY";
+    let line = "web AsExpected True AsExpected True Progressing ManifestWorks available in 1/2 \
+                clusters; paused until 20";
+    ensure!(
+        table.len() == 2
+            && table[0] == header
+            && table[1].starts_with(line)
+            && table[1].ends_with("Z, when simulated has been well for minSuccessTime"),
+        "{table:#?}"
+    );
     ensure!(fleet.data("west").await?.is_none(), "too soon");
     // Nothing happens, and yet the second has its turn.
     fleet
@@ -309,6 +314,16 @@ async fn a_deletion_that_waits_names_cluster_and_object(world: World) -> Result<
             "example.org/hold",
         ];
         ensure!(parts.iter().all(|part| line.contains(part)), "{line}");
+        // Phase and conditions say the same.
+        let set = fleet.get(&["mwrs", "web"]).await?;
+        let message = set["status"]["message"].as_str().unwrap_or_default();
+        ensure!(set["status"]["phase"] == "Progressing", "{set}");
+        let conditions = fleet.conditions().await?;
+        let expected = [
+            format!("Progressing=True Deleting {message}"),
+            format!("Ready=False Deleting {message}"),
+        ];
+        ensure!(conditions[3..] == expected, "{conditions:#?}");
         Ok(())
     })
     .await?;

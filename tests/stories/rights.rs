@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use muster_api::constants::PAUSED_ANNOTATION;
+use muster_api::constants::{ABANDONED, PAUSED_ANNOTATION};
 use muster_api::replicaset::ManifestWorkReplicaSet;
 use muster_core::apply::spec_hash;
 use muster_core::replicaset::{revision_name, work_name};
@@ -131,7 +131,7 @@ impl Site {
         };
         let toml = format!(
             "[hub]\napi = \"kubeconfig\"\nkubeconfig = \"{}\"\nlease_namespace = \"muster-hub\"\n\
-             resolve_placements = true\n{CLUSTERS}{}",
+             resolve_placements = true\nabandon_after = \"1s\"\n{CLUSTERS}{}",
             as_account(cluster, &dir, HUB).await?,
             plan.hub_settings
         );
@@ -253,6 +253,41 @@ impl Site {
         let placement = format!("{CLUSTERS_API}/v1beta1/namespaces/default/placements/all");
         rest.delete(&placement).await?.ok()?;
         self.are_gone(&[&decision]).await
+    }
+
+    /// A work that is being deleted in a cluster whose agent is away, until the cluster is given up.
+    async fn give_up(&self) -> Result<()> {
+        let rest = self.server.cluster().rest();
+        let managed = format!("{CLUSTERS_API}/v1/managedclusters/edge-2");
+        let away = json!({"status": {"conditions": [{
+            "type": "ManagedClusterConditionAvailable", "status": "Unknown", "reason": "Test",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+        rest.merge_patch(&format!("{managed}/status"), &away)
+            .await?
+            .ok()?;
+        let works = WORKS.replace("edge-1", "edge-2");
+        let finalizer = "cluster.open-cluster-management.io/manifest-work-cleanup";
+        let work = json!({"apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
+            "metadata": {"name": "left", "finalizers": [finalizer]},
+            "spec": {"workload": {"manifests": []}}});
+        self.create(&works, &work).await?;
+        let left = format!("{works}/left");
+        rest.delete(&left).await?.ok()?;
+        eventually(LIMIT, "the work to say that it waits", || async {
+            let live = rest.get(&left).await?.ok()?;
+            let deleting =
+                condition(&live["status"]["conditions"], "Deleting").context("nothing")?;
+            ensure!(
+                deleting["reason"] == "AgentAway",
+                "{deleting}\n{}",
+                self.logs()
+            );
+            Ok(())
+        })
+        .await?;
+        let annotate = json!({"metadata": {"annotations": {ABANDONED: "true"}}});
+        rest.merge_patch(&managed, &annotate).await?.ok()?;
+        self.are_gone(&[&left]).await
     }
 
     /// A set whose work and revision somebody else has made, until these go; and an agent's write that
@@ -464,6 +499,26 @@ impl Site {
             }
             self.create(&path, &rule).await?;
         }
+        // What becomes of a rule again and again is one Event that is patched.
+        let rest = self.server.cluster().rest();
+        let maps = format!("{group}/namespaces/default/watchrules/maps");
+        for (destination, status) in [("nowhere", "False"), ("file", "True")].repeat(2) {
+            let change = json!({"spec": {"destination": destination}});
+            rest.merge_patch(&maps, &change).await?.ok()?;
+            eventually(LIMIT, "the rule to say so", || async {
+                let live = rest.get(&maps).await?.ok()?;
+                let ready = condition(&live["status"]["conditions"], "Ready").context("nothing")?;
+                let generation = &live["metadata"]["generation"];
+                ensure!(
+                    ready["status"] == status
+                        && live["status"]["observedGeneration"] == *generation,
+                    "{ready}\n{}",
+                    self.logs()
+                );
+                Ok(())
+            })
+            .await?;
+        }
         Ok(())
     }
 
@@ -502,6 +557,7 @@ async fn the_rights_are_enough_and_each_is_needed(servers: Arc<Servers>) -> Resu
     site.roll_out().await?;
     site.meet_others().await?;
     site.execute().await?;
+    site.give_up().await?;
     site.nothing_is_refused()?;
     for (account, roles) in [
         (
@@ -532,11 +588,12 @@ async fn the_rights_are_enough_and_each_is_needed(servers: Arc<Servers>) -> Resu
     site.server.stop().await
 }
 
-/// The same for works over MQTT, where the hub writes what agents report.
+/// The same for works over MQTT, where the hub writes what agents report, and that they are away.
 async fn over_mqtt_the_hub_writes_statuses(servers: Arc<Servers>) -> Result<()> {
     let port = on_free_ports(|[port]| async move { Ok(port) }).await?;
     let hub = format!(
-        "[transport]\ndriver = \"mqtt\"\n[broker]\nlisten = \"127.0.0.1:{port}\"\nallow_anonymous = true\n"
+        "[transport]\ndriver = \"mqtt\"\n[broker]\nlisten = \"127.0.0.1:{port}\"\nallow_anonymous = true\n\
+         [mqtt]\naway_after = \"500ms\"\n"
     );
     let agent = format!("[transport]\ndriver = \"mqtt\"\n[mqtt]\nbroker = \"127.0.0.1:{port}\"\n");
     let plan = Plan {
@@ -546,13 +603,28 @@ async fn over_mqtt_the_hub_writes_statuses(servers: Arc<Servers>) -> Result<()> 
         agent_settings: &agent,
         over_api: false,
     };
-    let site = Site::new(&servers, plan).await?;
+    let mut site = Site::new(&servers, plan).await?;
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"namespace": "default", "name": "web"}});
     let work = json!({"apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
         "metadata": {"name": "web"}, "spec": {"workload": {"manifests": [map]}}});
     site.create(WORKS, &work).await?;
     site.is_applied("web").await?;
+    site.agent.kill().await?;
+    eventually(
+        LIMIT,
+        "the cluster to say that its agent is away",
+        || async {
+            let path = format!("{CLUSTERS_API}/v1/managedclusters/edge-1");
+            let live = site.server.cluster().rest().get(&path).await?.ok()?;
+            let conditions = &live["status"]["conditions"];
+            let available = condition(conditions, "ManagedClusterConditionAvailable");
+            let available = available.context("nothing")?;
+            ensure!(available["reason"] == "AgentAway", "{available}");
+            Ok(())
+        },
+    )
+    .await?;
     site.nothing_is_refused()?;
     site.needs(HUB, &["clusterroles/muster-hub-mqtt"]).await?;
     site.server.stop().await

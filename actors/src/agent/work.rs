@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use muster_api::constants::MANIFEST_WORK_FINALIZER;
 use muster_api::work::{ManifestWorkSpec, ManifestWorkStatus, RawManifestWork};
+use muster_cloudevents::work::carries_content;
 use serde_json::value::RawValue;
 
 /// One state of a work. Cheap to clone.
@@ -29,6 +30,9 @@ pub struct Work {
     pub finalizers: Arc<[String]>,
     /// Whether it is being deleted.
     pub deleting: bool,
+    /// Whether its source wants the whole status of its object; see
+    /// [`carries_content`](muster_cloudevents::work::carries_content).
+    pub carries_content: bool,
     /// The spec as JSON; `{}` if there is none.
     spec: Arc<str>,
     /// The status as JSON; `{}` if there is none.
@@ -60,6 +64,7 @@ impl From<RawManifestWork> for Work {
             labels: Arc::new(meta.labels.unwrap_or_default()),
             finalizers: meta.finalizers.unwrap_or_default().into(),
             deleting: meta.deletion_timestamp.is_some(),
+            carries_content: carries_content(meta.annotations.as_ref()),
             spec: json(raw.spec),
             status: json(raw.status),
         }

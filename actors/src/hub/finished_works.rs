@@ -33,6 +33,7 @@ use self::queue::{End, Queue};
 use super::HubDeps;
 use super::metrics;
 use super::views::{FinishView, ObjectName};
+use super::work_events::WorkEvents;
 use super::work_writes::WriteError;
 use crate::supervision::{IoError, Snapshot, Stop};
 use crate::watching::{Seen, watch};
@@ -197,7 +198,17 @@ impl FinishedWorks {
         let label = names::MANIFEST_WORK_REPLICA_SET_CONTROLLER_NAME_LABEL_KEY;
         let of_no_set = watcher::Config::default().labels(&format!("!{label}"));
         let stream = health.stream("finished/manifestworks");
-        ctx.add_stream(watch(io, works, of_no_set, stream, end_of));
+        let mut events = WorkEvents::new(self.deps.events.clone());
+        ctx.add_stream(watch(
+            io,
+            works,
+            of_no_set,
+            stream,
+            move |work: FinishView| {
+                events.look(&work.metadata, work.conditions());
+                end_of(work)
+            },
+        ));
     }
 }
 

@@ -105,6 +105,11 @@ const FINISHED_DELETIONS: Metric = Metric::counter(
     ],
 )]);
 
+const ABANDONED_WORKS: Metric = Metric::counter(
+    "muster_abandoned_works_total",
+    "Works that were let go without their agent, since their cluster was given up.",
+);
+
 /// What is recorded of the hub.
 pub const METRICS: &[Metric] = &[
     SETS,
@@ -114,6 +119,7 @@ pub const METRICS: &[Metric] = &[
     RECOUNT_DIFFERENCES,
     SWEEP_DIFFERENCES,
     FINISHED_DELETIONS,
+    ABANDONED_WORKS,
 ];
 
 const fn result(ok: bool) -> &'static str {
@@ -142,6 +148,10 @@ pub(super) fn revision_written(kind: &'static str, ok: bool) {
 
 pub(super) fn recount_differed() {
     counter!(RECOUNT_DIFFERENCES.name).increment(1);
+}
+
+pub(super) fn work_abandoned() {
+    counter!(ABANDONED_WORKS.name).increment(1);
 }
 
 pub(super) fn work_differed() {

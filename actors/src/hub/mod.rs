@@ -6,17 +6,22 @@
 //!                         placement and name)
 //!   hub API ──watches──► PlacementResolver ──PlacementDecisions──► hub API     (embedded hub only)
 //!   hub API ──works of no set──► FinishedWorks ──deletions──► hub API
+//!   hub API ──ManagedClusters──► Departures ──works that wait for agents that are away──► hub API
 //!   hub API ──watch──► WorkSource ◄──► bus             (where works travel as events)
 //! ```
 
+mod clusters;
+mod departures;
 mod facts;
 mod finished_works;
+mod known;
 mod metrics;
 mod placement_resolver;
 mod replica_set_aggregator;
 mod replica_sets;
 mod status_writer;
 mod views;
+mod work_events;
 mod work_source;
 mod work_writes;
 
@@ -27,6 +32,7 @@ use std::time::Duration;
 use muster_workclient::events::AgentPresence;
 use tokio::sync::watch;
 
+pub use departures::Departures;
 pub use finished_works::FinishedWorks;
 pub use metrics::METRICS;
 pub use placement_resolver::{PlacementResolver, register_cluster};
@@ -34,6 +40,7 @@ pub use replica_set_aggregator::ReplicaSetAggregator;
 pub use replica_sets::ReplicaSets;
 pub use work_source::{WorkSource, WorkSourceState};
 
+use crate::events::Recorder;
 use crate::supervision::{Health, Io, Registry};
 
 /// What the actors of a hub work with.
@@ -47,6 +54,8 @@ pub struct HubDeps {
     pub registry: Registry,
     /// Where their watches report.
     pub health: Health,
+    /// Tells Kubernetes Events; `None` where none are wanted.
+    pub events: Option<Recorder>,
     /// Which agents are connected, as far as they say; `None` where works do not travel as events.
     pub agents: Option<watch::Receiver<Agents>>,
     /// What can be tuned.
@@ -74,6 +83,10 @@ pub struct HubSettings {
     /// How often running counters are compared with a recount, and works and revisions are listed to
     /// compare them with what is known.
     pub self_check: Duration,
+    /// How long the agent of a cluster that was given up may still come back.
+    pub abandon_after: Duration,
+    /// How often works that wait for agents that are away are looked at.
+    pub departures_every: Duration,
 }
 
 impl Default for HubSettings {
@@ -82,6 +95,8 @@ impl Default for HubSettings {
             coalesce: Duration::from_millis(20),
             away_after: Duration::from_secs(30),
             self_check: Duration::from_secs(600),
+            abandon_after: Duration::from_secs(300),
+            departures_every: Duration::from_secs(10),
         }
     }
 }

@@ -31,6 +31,7 @@ use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use muster_api::constants as names;
 use muster_api::replicaset::{CascadeDeletionPolicy, ManifestWorkReplicaSetStatus};
+use muster_core::events::{Happening, reasons};
 use muster_core::replicaset::{
     ClusterStanding, Pause, PlacementRef, ReplicaSet, Stand, Template, WorkAction, WorkKey,
     owner_label,
@@ -486,6 +487,10 @@ impl ReplicaSetAggregator {
 
     fn failed(&mut self, key: WorkKey, kind: &str, error: &WriteError, ctx: &mut Context<Self>) {
         let text = error.text();
+        if !self.failing.contains_key(&key) {
+            let note = format!("cluster {}: {text}", key.cluster);
+            self.tell(Happening::warning(reasons::WRITE_REFUSED, note));
+        }
         let entry = self.failing.entry(key.clone());
         let (backoff, last) =
             entry.or_insert_with(|| (Backoff::new(BackoffPolicy::REQUEST), String::new()));
@@ -661,6 +666,7 @@ impl Handler<Snapshot> for ReplicaSetAggregator {
     type Result = MessageResult<Snapshot>;
 
     fn handle(&mut self, _: Snapshot, _: &mut Self::Context) -> Self::Result {
+        let draft = self.draft();
         let standings = self.set.standings();
         let mut stands = BTreeMap::new();
         for standing in &standings {
@@ -668,7 +674,7 @@ impl Handler<Snapshot> for ReplicaSetAggregator {
         }
         let failing = self.failing.iter().take(SHOWN_FAILURES);
         Snapshot::of(&State {
-            status: status_writer::status(self.draft(), &self.status, Timestamp::now()),
+            status: status_writer::status(draft, &self.status, Timestamp::now()),
             revisions: self.revisions.number(),
             in_flight: self.in_flight.len(),
             failing: failing

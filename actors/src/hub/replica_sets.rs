@@ -5,7 +5,6 @@
 //! restart the watches list again, which feeds every aggregator anew; aggregators survive it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,18 +15,20 @@ use actix::{
 use futures::future::join_all;
 use futures::{Stream, StreamExt};
 use jiff::Timestamp;
+use kube::Api;
 use kube::runtime::watcher;
-use kube::{Api, ResourceExt};
-use muster_api::cluster::ManagedCluster;
 use muster_api::constants as names;
 use muster_api::placement::{Placement, PlacementDecision};
 use muster_core::replicaset::{Decision, PlacementFacts, WorkFacts, WorkKey, owner_label};
 use serde::Serialize;
 use tokio::sync::watch;
-use tracing::info;
+use tracing::{info, warn};
 
+use super::clusters::{ClusterEvent, ClusterSeen, watch_clusters};
 use super::facts::{About, Fact, TellAgain};
-use super::views::{ObjectName, OwnedWork, SetView, WorkReducer, WorkView, is_paused};
+use super::known::Known;
+use super::views::{ObjectName, OwnedWork, SetView, WorkReducer, WorkView};
+use super::work_events::WorkEvents;
 use super::{Agents, HubDeps, ReplicaSetAggregator};
 use crate::supervision::{Outbox, Snapshot, Stop, stop};
 use crate::watching::{Seen, watch};
@@ -47,8 +48,7 @@ pub(super) enum Event {
     Placement(Seen<Placement>),
     Decision(Seen<PlacementDecision>),
     Work(Seen<Result<OwnedWork, WorkKey>>),
-    /// Name of a cluster, and whether it is paused.
-    Cluster(Seen<(String, bool)>),
+    Cluster(ClusterEvent),
 }
 
 /// Most names that the router publishes of clusters that are away, or paused.
@@ -70,53 +70,6 @@ struct State<'a> {
     works: usize,
     unowned_works: usize,
     synced: bool,
-}
-
-/// Which objects of a kind are known, so that a list shows what is gone.
-#[derive(Debug)]
-struct Known<K> {
-    all: HashSet<K>,
-    /// Seen since the list began.
-    listing: Option<HashSet<K>>,
-    synced: bool,
-}
-
-impl<K> Default for Known<K> {
-    fn default() -> Self {
-        Self {
-            all: HashSet::new(),
-            listing: None,
-            synced: false,
-        }
-    }
-}
-
-impl<K: Eq + Hash + Clone> Known<K> {
-    fn begin(&mut self) {
-        self.listing = Some(HashSet::new());
-    }
-
-    fn seen(&mut self, key: &K) {
-        if let Some(listing) = &mut self.listing {
-            listing.insert(key.clone());
-        }
-        if !self.all.contains(key) {
-            self.all.insert(key.clone());
-        }
-    }
-
-    fn gone(&mut self, key: &K) {
-        self.all.remove(key);
-    }
-
-    /// The list is complete: what it did not name is gone.
-    fn complete(&mut self) -> Vec<K> {
-        self.synced = true;
-        let listed = self.listing.take().unwrap_or_default();
-        let gone: Vec<K> = self.all.difference(&listed).cloned().collect();
-        self.all = listed;
-        gone
-    }
 }
 
 #[derive(Debug)]
@@ -161,12 +114,17 @@ pub struct ReplicaSets {
     known_placements: Known<ObjectName>,
     known_decisions: Known<ObjectName>,
     known_works: Known<WorkKey>,
-    /// Paused clusters only.
-    known_paused: Known<String>,
+    /// Clusters that are paused or away.
+    known_clusters: Known<String>,
+    clusters: HashMap<String, ClusterSeen>,
+    /// Why clusters cannot be read.
+    unreadable: Option<String>,
     /// Clusters in which nothing is to be written.
     paused: Arc<BTreeSet<String>>,
     /// Clusters whose agents are away, and since when.
     away: Arc<BTreeMap<String, Timestamp>>,
+    /// Those of them that say so themselves, where works travel as events.
+    agents_away: BTreeMap<String, Timestamp>,
     /// For the next that will have been away for long enough.
     away_timer: Option<SpawnHandle>,
     /// Placements of which sets have not heard yet. One with many decisions changes with each of
@@ -199,9 +157,12 @@ impl ReplicaSets {
             known_placements: Known::default(),
             known_decisions: Known::default(),
             known_works: Known::default(),
-            known_paused: Known::default(),
+            known_clusters: Known::default(),
+            clusters: HashMap::new(),
+            unreadable: None,
             paused: Arc::default(),
             away: Arc::default(),
+            agents_away: BTreeMap::new(),
             away_timer: None,
             changed_placements: BTreeSet::new(),
             held: Outbox::default(),
@@ -215,7 +176,7 @@ impl ReplicaSets {
             && self.known_placements.synced
             && self.known_decisions.synced
             && self.known_works.synced
-            && self.known_paused.synced
+            && self.known_clusters.synced
     }
 
     fn open_watches(&self, ctx: &mut Context<Self>) {
@@ -229,6 +190,7 @@ impl ReplicaSets {
         let works: Api<WorkView> = Api::all(client.clone());
         let owned = all().labels(names::MANIFEST_WORK_REPLICA_SET_CONTROLLER_NAME_LABEL_KEY);
         let mut reducer = WorkReducer::default();
+        let mut events = WorkEvents::new(self.deps.events.clone());
         let stream = |name: &str| health.stream(format!("hub/{name}"));
         ctx.add_stream(
             watch(io, sets, all(), stream("manifestworkreplicasets"), |set| {
@@ -243,19 +205,19 @@ impl ReplicaSets {
             watch(io, decisions, all(), stream("placementdecisions"), |d| d).map(Event::Decision),
         );
         ctx.add_stream(
-            watch(io, works, owned, stream("manifestworks"), move |work| {
-                reducer.reduce(work)
-            })
+            watch(
+                io,
+                works,
+                owned,
+                stream("manifestworks"),
+                move |work: WorkView| {
+                    events.look(&work.metadata, &work.status.conditions);
+                    reducer.reduce(work)
+                },
+            )
             .map(Event::Work),
         );
-        let clusters: Api<ManagedCluster> = Api::all(client.clone());
-        ctx.add_stream(
-            watch(io, clusters, all(), stream("managedclusters"), |cluster| {
-                let paused = is_paused(cluster.metadata.annotations.as_ref());
-                (cluster.name_any(), paused)
-            })
-            .map(Event::Cluster),
-        );
+        ctx.add_stream(watch_clusters(&self.deps, "hub/managedclusters").map(Event::Cluster));
     }
 
     fn tell(&mut self, set: &ObjectName, fact: Fact) {
@@ -306,24 +268,95 @@ impl ReplicaSets {
         self.incomplete.insert(set.clone());
     }
 
-    fn cluster_changed(&mut self, event: Seen<(String, bool)>) {
-        match event {
-            Seen::Listing => self.known_paused.begin(),
-            Seen::Item((name, true)) | Seen::Changed((name, true)) => self.known_paused.seen(&name),
-            Seen::Item((name, false)) | Seen::Changed((name, false)) | Seen::Gone((name, _)) => {
-                self.known_paused.gone(&name);
+    fn cluster_changed(&mut self, event: ClusterEvent) {
+        let changed = match event {
+            ClusterEvent::Seen(Seen::Listing) => {
+                self.known_clusters.begin();
+                false
             }
-            Seen::Listed => {
-                self.known_paused.complete();
+            ClusterEvent::Seen(Seen::Item(cluster)) => {
+                self.note_cluster(cluster);
+                false // told when the list is complete
+            }
+            ClusterEvent::Seen(Seen::Changed(cluster)) => self.note_cluster(cluster),
+            ClusterEvent::Seen(Seen::Gone(cluster)) => {
+                self.known_clusters.gone(&cluster.name);
+                self.clusters.remove(&cluster.name).is_some()
+            }
+            ClusterEvent::Seen(Seen::Listed) => {
+                for name in self.known_clusters.complete() {
+                    self.clusters.remove(&name);
+                }
+                self.unreadable = None;
+                true
+            }
+            ClusterEvent::Unreadable(why) => {
+                if self.unreadable.as_ref() != Some(&why) {
+                    warn!(
+                        error = why,
+                        "failed to list ManagedClusters, going on without: no cluster counts as \
+                         paused or unavailable"
+                    );
+                    self.unreadable = Some(why);
+                }
+                self.known_clusters.synced = true;
+                false
+            }
+        };
+        if changed {
+            self.tell_paused();
+            self.tell_away();
+        }
+    }
+
+    /// Says whether anything of it has changed that sets have to know.
+    fn note_cluster(&mut self, cluster: ClusterSeen) -> bool {
+        if cluster.paused || cluster.away.is_some() {
+            self.known_clusters.seen(&cluster.name);
+            if self.clusters.get(&cluster.name) == Some(&cluster) {
+                return false;
+            }
+            self.clusters.insert(cluster.name.clone(), cluster);
+            true
+        } else {
+            self.known_clusters.gone(&cluster.name);
+            self.clusters.remove(&cluster.name).is_some()
+        }
+    }
+
+    fn tell_paused(&mut self) {
+        let paused = self.clusters.values().filter(|cluster| cluster.paused);
+        let paused: BTreeSet<String> = paused.map(|cluster| cluster.name.clone()).collect();
+        if paused != *self.paused {
+            self.paused = Arc::new(paused);
+            self.tell_every_set(&Fact::Paused(Arc::clone(&self.paused)));
+        }
+    }
+
+    /// What clusters' conditions say holds where no agent says that it is there.
+    fn tell_away(&mut self) {
+        let mut away = self.agents_away.clone();
+        let agents = self.deps.agents.as_ref().map(watch::Receiver::borrow);
+        for cluster in self.clusters.values() {
+            let connected = agents.as_ref().is_some_and(|agents| {
+                let agent = agents.get(&cluster.name);
+                agent.is_some_and(|agent| agent.connected)
+            });
+            if let (Some(since), false) = (cluster.away, connected) {
+                away.entry(cluster.name.clone()).or_insert(since);
             }
         }
-        let all = &self.known_paused.all;
-        if all.len() != self.paused.len() || !all.iter().all(|name| self.paused.contains(name)) {
-            self.paused = Arc::new(all.iter().cloned().collect());
-            let sets: Vec<_> = self.sets.keys().cloned().collect();
-            for set in sets {
-                self.tell(&set, Fact::Paused(Arc::clone(&self.paused)));
-            }
+        drop(agents);
+        if away != *self.away {
+            self.away = Arc::new(away);
+            self.tell_every_set(&Fact::Away(Arc::clone(&self.away)));
+        }
+    }
+
+    fn tell_every_set(&mut self, fact: &Fact) {
+        let sets: Vec<_> = self.sets.keys().cloned().collect();
+        for set in sets {
+            self.tell(&set, fact.clone());
         }
     }
 
@@ -350,13 +383,8 @@ impl ReplicaSets {
             ctx.cancel_future(timer);
         }
         self.away_timer = next.map(|next| ctx.run_later(next, Self::agents_changed));
-        if away != *self.away {
-            self.away = Arc::new(away);
-            let sets: Vec<_> = self.sets.keys().cloned().collect();
-            for set in sets {
-                self.tell(&set, Fact::Away(Arc::clone(&self.away)));
-            }
-        }
+        self.agents_away = away;
+        self.tell_away();
     }
 
     fn tell_placement_to(&mut self, set: &ObjectName, name: String) {
@@ -574,7 +602,10 @@ impl Supervised for ReplicaSets {
         // The aggregators live on; what is gone meanwhile shows when the lists are complete.
         fresh.known_sets.all = self.sets.keys().cloned().collect();
         fresh.known_works.all = self.owners.keys().cloned().collect();
-        fresh.known_paused.all = std::mem::take(&mut self.known_paused.all);
+        fresh.known_clusters.all = std::mem::take(&mut self.known_clusters.all);
+        fresh.clusters = std::mem::take(&mut self.clusters);
+        fresh.away = Arc::clone(&self.away);
+        fresh.agents_away = std::mem::take(&mut self.agents_away);
         fresh.paused = Arc::clone(&self.paused);
         fresh.owners = std::mem::take(&mut self.owners);
         fresh.by_label = std::mem::take(&mut self.by_label);

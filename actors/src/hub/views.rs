@@ -14,7 +14,7 @@ use muster_api::replicaset::{
 };
 use muster_api::work::{FieldValue, ManifestWork, ManifestWorkStatus};
 pub(super) use muster_core::apply::raw_spec_hash as spec_hash;
-pub(super) use muster_core::replicaset::is_paused;
+use muster_core::explain::trouble;
 use muster_core::replicaset::{Report, ResourceKey, Value, WorkFacts, WorkKey};
 use muster_core::rollout::WorkConditions;
 use serde::Deserialize;
@@ -52,11 +52,11 @@ macro_rules! view_of {
 /// A ManifestWork with its spec left as JSON text.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct WorkView {
-    metadata: ObjectMeta,
+    pub(super) metadata: ObjectMeta,
     #[serde(default)]
     spec: Option<Box<RawValue>>,
     #[serde(default)]
-    status: ManifestWorkStatus,
+    pub(super) status: ManifestWorkStatus,
 }
 view_of!(WorkView, ManifestWork);
 
@@ -227,6 +227,7 @@ impl WorkReducer {
                 .then(|| waits_for(&work.status.conditions))
                 .flatten(),
             conditions: WorkConditions::read(&work.status.conditions),
+            trouble: trouble(&work.status.conditions, generation).map(Arc::new),
             report: report(work.status),
         };
         Ok(OwnedWork { owner, key, facts })

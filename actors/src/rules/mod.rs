@@ -64,6 +64,7 @@ pub use signal::{Published, RuleReceiver, RuleSender, RuleTable, SeenRule, rule_
 
 use self::rule_store::RuleStore;
 use self::rule_supervisor::{RuleSupervisor, SupervisorDeps};
+use crate::events::{Recorder, Reporter};
 use crate::sinks::Sink;
 use crate::supervision::{Health, Io, Registry, stop};
 use crate::watch::{WatchSupervisor, Watches};
@@ -144,6 +145,11 @@ impl Rules {
             supervisor,
         } = of;
         let (sender, receiver) = rule_channel();
+        let reporter = Reporter {
+            component: "muster-agent",
+            prunes: false,
+        };
+        let events = Recorder::start(&io, client.clone(), reporter);
         let deps = SupervisorDeps {
             cluster: cluster.clone(),
             client: client.clone(),
@@ -152,6 +158,7 @@ impl Rules {
             health: health.clone(),
             watches,
             supervisor,
+            events,
             rules: receiver,
             settings: rules.settings,
             sinks: rules.sinks,

@@ -44,6 +44,7 @@ use super::listeners::{Change, Listeners};
 use super::signal::RuleReceiver;
 use super::statuses::{self, Known, Statuses};
 use super::{RuleSettings, SinkMaker, discovery, metrics};
+use crate::events::Recorder;
 use crate::supervision::{Backoff, BackoffPolicy, Health, Io, Registry, Snapshot, Stop};
 use crate::watch::{RestartAreas, WatchSupervisor, Watches};
 use crate::watching::watch;
@@ -109,6 +110,8 @@ pub(super) struct SupervisorDeps {
     pub(super) health: Health,
     pub(super) watches: Arc<Watches>,
     pub(super) supervisor: Addr<WatchSupervisor>,
+    /// Tells what becomes of rules.
+    pub(super) events: Recorder,
     pub(super) rules: RuleReceiver,
     pub(super) settings: RuleSettings,
     pub(super) sinks: BTreeMap<String, Arc<dyn SinkMaker>>,
@@ -464,7 +467,10 @@ impl RuleSupervisor {
             return;
         }
         let client = self.deps.client.clone();
-        let task = self.deps.io.run(statuses::write(client, writes));
+        let task = self
+            .deps
+            .io
+            .run(statuses::write(client, self.deps.events.clone(), writes));
         ctx.spawn(task.into_actor(self).map(|result, actor, _| {
             actor.statuses.not_written(result.unwrap_or_default());
         }));

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 use muster_api::rules::{ClusterWatchRule, WatchRule, WatchRuleStatus};
+use muster_core::events::{Happening, of_rule};
 use muster_core::watch_rules::{RuleName, RulePlan, StreamKey};
 use serde_json::json;
 use tokio::time::{Instant, timeout};
@@ -15,6 +17,7 @@ use tracing::debug;
 use super::destinations::Destinations;
 use super::signal::{Published, SeenRule};
 use super::status::{Facts, status};
+use crate::events::Recorder;
 use crate::watch::Coverage;
 
 /// How long a status waits that says nothing new but how many events there were.
@@ -34,6 +37,14 @@ pub(super) struct Known<'a> {
     pub(super) coverage: &'a BTreeMap<StreamKey, Coverage>,
 }
 
+/// A status that is to be written, and what it says that is new.
+#[derive(Debug)]
+pub(super) struct Write {
+    rule: RuleName,
+    status: WatchRuleStatus,
+    happening: Option<Happening>,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Statuses {
@@ -43,11 +54,7 @@ pub(super) struct Statuses {
 
 impl Statuses {
     /// Those that have to be written now, which is taken for done.
-    pub(super) fn due(
-        &mut self,
-        published: &Published,
-        known: &Known<'_>,
-    ) -> Vec<(RuleName, WatchRuleStatus)> {
+    pub(super) fn due(&mut self, published: &Published, known: &Known<'_>) -> Vec<Write> {
         let now = Instant::now();
         self.written
             .retain(|name, _| published.seen.contains_key(name));
@@ -62,8 +69,14 @@ impl Statuses {
                 is_equal_but_for_counts(last, &next) && now.duration_since(*at) < COUNTS_INTERVAL
             });
             if !waits {
+                let before = last.map_or(&seen.status, |(last, _)| last);
+                let happening = of_rule(before, &next);
                 self.written.insert(name.clone(), (next.clone(), now));
-                due.push((name.clone(), next));
+                due.push(Write {
+                    rule: name.clone(),
+                    status: next,
+                    happening,
+                });
             }
         }
         due
@@ -111,26 +124,38 @@ fn is_equal_but_for_counts(a: &WatchRuleStatus, b: &WatchRuleStatus) -> bool {
 }
 
 /// Writes statuses one after the other; gives back the rules for which that failed.
-pub(super) async fn write(
-    client: Client,
-    statuses: Vec<(RuleName, WatchRuleStatus)>,
-) -> Vec<RuleName> {
+pub(super) async fn write(client: Client, events: Recorder, writes: Vec<Write>) -> Vec<RuleName> {
     let mut failed = Vec::new();
-    for (name, status) in statuses {
+    for Write {
+        rule: name,
+        status,
+        happening,
+    } in writes
+    {
         let patch = Patch::Merge(json!({"status": status}));
         let params = PatchParams::default();
         let written = async {
-            if let Some(namespace) = &name.namespace {
+            Ok(if let Some(namespace) = &name.namespace {
                 let api: Api<WatchRule> = Api::namespaced(client.clone(), namespace);
-                api.patch_status(&name.name, &params, &patch).await?;
+                let rule = api.patch_status(&name.name, &params, &patch).await?;
+                rule.object_ref(&())
             } else {
                 let api: Api<ClusterWatchRule> = Api::all(client.clone());
-                api.patch_status(&name.name, &params, &patch).await?;
-            }
-            Ok(())
+                let rule = api.patch_status(&name.name, &params, &patch).await?;
+                rule.object_ref(&())
+            })
         };
         let error = match timeout(WRITE_LIMIT, written).await {
-            Ok(Ok(())) => continue,
+            Ok(Ok(rule)) => {
+                if let Some(happening) = happening {
+                    let rule = ObjectReference {
+                        resource_version: None,
+                        ..rule
+                    };
+                    events.tell(rule, happening);
+                }
+                continue;
+            }
             Ok(Err(kube::Error::Api(status))) if status.is_not_found() => continue, // it is gone
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {WRITE_LIMIT:?}"),

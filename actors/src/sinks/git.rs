@@ -9,8 +9,7 @@
 //! which is counted and said.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +23,10 @@ use muster_gitfiles::{
 };
 use muster_metrics::{Label, Metric};
 use serde_json::Value;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+use tokio::runtime::Handle;
+use tokio::time::timeout;
 use tracing::warn;
 
 use super::{SECRETS, Sink, SinkError};
@@ -43,6 +46,9 @@ const LEFT_OUT: Metric = Metric::counter(
 
 /// What is recorded of git sinks.
 pub(super) const METRICS: &[Metric] = &[LEFT_OUT];
+
+/// How long the encryption command may take: it may ask a key server.
+const ENCRYPT_LIMIT: Duration = Duration::from_secs(60);
 
 /// Makes sinks that write to one branch. Those of one process share its writer.
 #[derive(Debug)]
@@ -160,7 +166,7 @@ fn commit(branch: &Branch, events: &[Event], encrypt: Option<&[String]>) -> Resu
             (Some(object), encrypt) => {
                 let yaml = yaml_of(object)?;
                 Some(match encrypt.filter(|_| is_secret) {
-                    Some(command) => encrypted(command, yaml.as_bytes())?,
+                    Some(command) => encrypted(command, yaml.as_bytes(), ENCRYPT_LIMIT)?,
                     None => yaml.into_bytes(),
                 })
             }
@@ -220,28 +226,36 @@ fn yaml_of(object: &str) -> Result<String, SinkError> {
         .map_err(|error| SinkError::new(format!("failed to write object as YAML: {error}")))
 }
 
-/// What the command makes of a Secret. It has failed if it says so, or says nothing.
-fn encrypted(command: &[String], yaml: &[u8]) -> Result<Vec<u8>, SinkError> {
+/// What the command makes of a Secret. It has failed if it says so, says nothing, or does not end. On a
+/// thread that may be blocked.
+fn encrypted(command: &[String], yaml: &[u8], limit: Duration) -> Result<Vec<u8>, SinkError> {
     let told = |why: String| SinkError::new(format!("encrypt: {}: {why}", command.join(" ")));
     let (program, arguments) = command
         .split_first()
         .ok_or_else(|| told("no program".into()))?;
-    let run = || -> std::io::Result<std::process::Output> {
+    let run = async {
         let mut child = Command::new(program)
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            .kill_on_drop(true)
             .spawn()?;
         let input = child.stdin.take();
-        let yaml = yaml.to_vec();
-        // Beside the reading: a command may answer before it has read everything.
-        let writer = std::thread::spawn(move || input.map(|mut input| input.write_all(&yaml)));
-        let output = child.wait_with_output()?;
-        let _ = writer.join(); // a command that does not read fails by its own account
-        Ok(output)
+        let write = async {
+            if let Some(mut input) = input {
+                // A command that does not read fails by its own account.
+                let _ = input.write_all(yaml).await;
+            }
+        };
+        // Beside each other: a command may answer before it has read everything.
+        let (output, ()) = futures::join!(child.wait_with_output(), write);
+        output
     };
-    let output = run().map_err(|error| told(error.to_string()))?;
+    let output = match Handle::current().block_on(async { timeout(limit, run).await }) {
+        Ok(output) => output.map_err(|error| told(error.to_string()))?,
+        Err(_) => return Err(told(format!("no end within {limit:?}"))),
+    };
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
         let last = text.lines().rev().find(|line| !line.trim().is_empty());
@@ -269,7 +283,7 @@ mod tests {
 
     /// Runs git in a folder, which is there wherever this is built.
     fn git(folder: &Path, args: &[&str]) -> String {
-        let output = Command::new("git")
+        let output = std::process::Command::new("git")
             .args(args)
             .current_dir(folder)
             .output()
@@ -391,6 +405,16 @@ mod tests {
         assert_eq!(subjects.len(), 3, "{subjects:?}");
         assert_eq!(subjects[0], "[DELETE] v1/configmaps/ns1/a");
         assert_eq!(subjects[1], "[UPDATE] v1/configmaps/ns1/a");
+    }
+
+    /// A key server that does not answer must not hold up the sink for ever.
+    #[tokio::test]
+    async fn a_command_that_does_not_end_is_given_up() {
+        let limit = Duration::from_millis(50);
+        let command = ["sleep", "600"].map(str::to_owned);
+        let run = move || encrypted(&command, b"x", limit);
+        let error = tokio::task::spawn_blocking(run).await.unwrap().unwrap_err();
+        assert_eq!(error.text, "encrypt: sleep 600: no end within 50ms");
     }
 
     /// L43: a Secret is never there in plain text.

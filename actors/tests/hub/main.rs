@@ -20,6 +20,7 @@
 )]
 
 mod answers;
+mod departures;
 mod revisions;
 mod rollouts;
 mod sweep;
@@ -87,6 +88,7 @@ impl Hub {
             registry: registry.clone(),
             health: health.clone(),
             agents: None,
+            events: None,
             settings,
         };
         let resolver = PlacementResolver::start(deps.clone());
@@ -475,8 +477,127 @@ async fn status_follows_what_works_report() {
     assert_eq!(status.phase, Some(ReplicaSetPhase::Failed));
     assert_eq!(
         status.message,
-        "ManifestWorks available in 0/1 clusters, 1 degraded"
+        "ManifestWorks available in 0/1 clusters, 1 degraded; first degraded c1: Degraded is True"
     );
+
+    // What cannot be applied is told with its text, in one look.
+    let (generation, since) = (work.metadata.generation, "2026-01-01T00:00:00Z");
+    let text = "Failed to apply manifest work: 1 of 1 failed, first: Widget w: no such type";
+    let conditions = json!([{"type": "Applied", "status": "False", "reason": "R", "message": text,
+        "observedGeneration": generation, "lastTransitionTime": since}]);
+    let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
+    hub.works("c1")
+        .patch_status(&work.name_any(), &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    let status = until("the work is not applied", [0, 0, 1, 0]).await;
+    assert_eq!(status.phase, Some(ReplicaSetPhase::Failed));
+    assert_eq!(condition(&status, "Progressing"), "False ClustersFailed");
+    assert_eq!(
+        status.message,
+        format!("ManifestWorks available in 0/1 clusters, 1 failed; first failed c1: {text}")
+    );
+    hub.stop().await;
+}
+
+/// What the condition of a cluster says of its agent.
+async fn agent_is(hub: &Hub, cluster: &str, status: &str) {
+    let clusters: Api<muster_api::cluster::ManagedCluster> = Api::all(hub.client.clone());
+    let conditions = json!([{"type": "ManagedClusterConditionAvailable", "status": status,
+        "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+    let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
+    clusters
+        .patch_status(cluster, &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+}
+
+#[actix::test]
+async fn a_cluster_whose_condition_says_that_its_agent_is_away_is_unknown() {
+    let hub = Hub::start(2).await;
+    hub.place("all", json!({})).await;
+    hub.create_set("web", &["all"], json!({})).await;
+    for work in hub.works_are_in(&["c1", "c2"]).await {
+        hub.report(&work, &[("Applied", "True"), ("Available", "True")], 1)
+            .await;
+    }
+    let says = async |expected: &str| {
+        eventually("the set says so", || async {
+            let status = hub.status("web").await;
+            if status.message == expected {
+                Ok(status)
+            } else {
+                Err(status.message)
+            }
+        })
+        .await
+    };
+    says("ManifestWorks available in 2/2 clusters").await;
+    for unavailable in ["Unknown", "False"] {
+        agent_is(&hub, "c2", unavailable).await;
+        let status = says(
+            "ManifestWorks available in 1/2 clusters, unknown in 1: the agent of c2 is away since \
+             2026-01-01T00:00:00Z",
+        )
+        .await;
+        assert_eq!(status.summary.available, 1);
+        assert_eq!(condition(&status, "Progressing"), "True AgentAway");
+        assert_eq!(condition(&status, "Ready"), "False NotAllClustersAvailable");
+        agent_is(&hub, "c2", "True").await;
+        says("ManifestWorks available in 2/2 clusters").await;
+    }
+    hub.stop().await;
+}
+
+/// A client that is refused whatever it asks of ManagedClusters.
+fn without_clusters(client: &Client) -> Client {
+    let client = client.clone();
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let client = client.clone();
+        async move {
+            if request.uri().path().contains("/managedclusters") {
+                let refused = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                    "reason": "Forbidden", "message": "no right to list", "code": 403});
+                let body = kube::client::Body::from(refused.to_string().into_bytes());
+                let answer = http::Response::builder().status(403).body(body);
+                return Ok::<_, tower::BoxError>(answer?);
+            }
+            Ok(client.send(request).await?)
+        }
+    });
+    Client::new(service, "default")
+}
+
+#[actix::test]
+async fn a_hub_that_may_not_read_clusters_rolls_out_all_the_same() {
+    // The resolver has its own rights: the decisions are somebody else's here.
+    let hub = Hub::start_with(1, without_clusters, HubSettings::default()).await;
+    hub.place("all", json!({})).await;
+    let labels = json!({"cluster.open-cluster-management.io/placement": "all",
+        "cluster.open-cluster-management.io/decision-group-index": "0"});
+    let decision = json!({"apiVersion": "cluster.open-cluster-management.io/v1beta1",
+        "kind": "PlacementDecision",
+        "metadata": {"namespace": "default", "name": "all-1", "labels": labels}});
+    let decisions: Api<PlacementDecision> = Api::namespaced(hub.client.clone(), "default");
+    decisions
+        .create(
+            &PostParams::default(),
+            &serde_json::from_value(decision).unwrap(),
+        )
+        .await
+        .unwrap();
+    let status = json!({"status": {"decisions": [{"clusterName": "c1", "reason": ""}]}});
+    decisions
+        .patch_status("all-1", &PatchParams::default(), &Patch::Merge(status))
+        .await
+        .unwrap();
+    let selected = json!({"status": {"numberOfSelectedClusters": 1}});
+    hub.placements()
+        .patch_status("all", &PatchParams::default(), &Patch::Merge(selected))
+        .await
+        .unwrap();
+    hub.create_set("web", &["all"], json!({})).await;
+    hub.works_are_in(&["c1"]).await;
     hub.stop().await;
 }
 

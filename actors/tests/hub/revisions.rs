@@ -316,6 +316,7 @@ async fn a_hub_that_starts_again_writes_none_of_what_there_is() {
         registry: hub.registry.clone(),
         health: hub.health.clone(),
         agents: None,
+        events: None,
         settings: HubSettings::default(),
     });
     // By the time a new set has its revision, the old one has been looked at.

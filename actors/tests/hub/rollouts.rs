@@ -132,7 +132,8 @@ async fn failures_stop_it() {
     let status = hub.says("Progressing", "True Paused").await;
     assert_eq!(
         status.message,
-        "ManifestWorks available in 0/3 clusters, 2 degraded; stopped: 2 clusters failed, first \
+        "ManifestWorks available in 0/3 clusters, 2 degraded; first degraded c1: Degraded is True; \
+         stopped: 2 clusters failed, first \
          c1, and maxFailures allows 1"
     );
     assert_eq!(status.phase, Some(ReplicaSetPhase::Failed));

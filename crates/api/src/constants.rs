@@ -132,6 +132,9 @@ pub const REVISION_HISTORY_LIMIT_ANNOTATION: &str = "muster.dev/revision-history
 /// Annotation on a replica set, copied onto its revisions: why the template was changed.
 /// Kubernetes: `ChangeCauseAnnotation` of `k8s.io/kubectl`.
 pub const CHANGE_CAUSE_ANNOTATION: &str = "kubernetes.io/change-cause";
+/// Annotation on a ManagedCluster, and label on a ManifestWork: the cluster is gone for good, so a work
+/// that is being deleted need not wait for its agent. muster's.
+pub const ABANDONED: &str = "muster.dev/abandoned";
 /// Annotation on a work of a replica set: when it was given its template (RFC 3339). What soak and
 /// deadline of its cluster are counted from at the earliest. muster's.
 pub const ROLLOUT_STARTED_ANNOTATION: &str = "muster.dev/rollout-started";
@@ -141,6 +144,16 @@ pub const REASON_ROLLING_OUT_TO_CLUSTERS: &str = "RollingOutToClusters";
 pub const REASON_PAUSED: &str = "Paused";
 /// Progressing is False: every cluster is done. muster's.
 pub const REASON_ALL_CLUSTERS_READY: &str = "AllClustersReady";
+/// Every cluster has answered, and some have failed. An addition of muster.
+pub const REASON_CLUSTERS_FAILED: &str = "ClustersFailed";
+/// Somebody gave up the cluster of a work that is being deleted. An addition of muster.
+pub const REASON_CLUSTER_ABANDONED: &str = "ClusterAbandoned";
+/// The agent of a cluster is connected. An addition of muster.
+pub const REASON_AGENT_CONNECTED: &str = "AgentConnected";
+/// The agent of a cluster is away. An addition of muster.
+pub const REASON_AGENT_AWAY: &str = "AgentAway";
+/// The object is being deleted. An addition of muster.
+pub const REASON_DELETING: &str = "Deleting";
 /// Ready is True. muster's.
 pub const REASON_ALL_CLUSTERS_AVAILABLE: &str = "AllClustersAvailable";
 /// Ready is False. muster's.

@@ -130,7 +130,8 @@ string_enum! {
         Progressing = "Progressing",
         /// Rolled out, and every work available.
         Ready = "Ready",
-        /// At least one work is degraded.
+        /// At least one work could not be applied or is degraded, or the rollout is over and a cluster
+        /// did not get there.
         Failed = "Failed",
     }
 }
@@ -146,7 +147,7 @@ pub struct ManifestWorkReplicaSetSummary {
     pub progressing: i64,
     /// Works whose Available condition is True.
     pub available: i64,
-    /// Works whose Degraded condition is True.
+    /// Works that could not be applied, or whose Degraded condition is True.
     pub degraded: i64,
     /// Works whose Applied condition is True.
     pub applied: i64,

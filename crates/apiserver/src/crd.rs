@@ -38,6 +38,13 @@ fn versions(crd: &Value) -> impl Iterator<Item = &Value> {
         .flatten()
 }
 
+/// Where errors say that a schema is which all versions have in common.
+const SHARED_SCHEMA: &str = "spec.validation.openAPIV3Schema";
+
+fn schemas(crd: &Value) -> impl Iterator<Item = &Value> {
+    versions(crd).filter_map(|version| version.pointer("/schema/openAPIV3Schema"))
+}
+
 /// Fills in the names that follow from others.
 pub(crate) fn set_defaults(crd: &mut Value) {
     let kind = text(crd, "/spec/names/kind").to_owned();
@@ -118,7 +125,7 @@ pub(crate) fn validate(crd: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
             "this server converts versions without webhooks only",
         ));
     }
-    validate_versions(crd, errors);
+    validate_versions(crd, old, errors);
     if let Some(old) = old {
         for (field, pointer) in [("spec.group", "/spec/group"), ("spec.scope", "/spec/scope")] {
             if old.pointer(pointer) != crd.pointer(pointer) {
@@ -132,7 +139,7 @@ pub(crate) fn validate(crd: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
     }
 }
 
-fn validate_versions(crd: &Value, errors: &mut Vec<FieldError>) {
+fn validate_versions(crd: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let stored = versions(crd)
         .filter(|v| v["storage"] == json!(true))
         .count();
@@ -162,6 +169,7 @@ fn validate_versions(crd: &Value, errors: &mut Vec<FieldError>) {
             ));
         }
         let path = format!("{path}.schema.openAPIV3Schema");
+        let is_shared = schemas(crd).all(|schema| Some(schema) == schemas(crd).next());
         match version.pointer("/schema/openAPIV3Schema") {
             None => errors.push(FieldError::required(path, "schemas are required")),
             Some(document) => {
@@ -173,11 +181,17 @@ fn validate_versions(crd: &Value, errors: &mut Vec<FieldError>) {
                 }
                 if let Err(e) = schema::compile(document) {
                     let field = if e.path.is_empty() {
-                        path
+                        path.clone()
                     } else {
                         format!("{path}.{}", e.path)
                     };
                     errors.push(FieldError::invalid_text(field, "\"\"", &e.why));
+                }
+                // A schema that has been stored stays usable, whatever it costs.
+                let is_stored = old.is_some_and(|old| schemas(old).any(|known| known == document));
+                if !is_stored && (at == 0 || !is_shared) {
+                    let path = if is_shared { SHARED_SCHEMA } else { &path };
+                    errors.extend(schema::rule_problems(document, path));
                 }
             }
         }

@@ -40,7 +40,11 @@ impl Inner {
     /// Registers the types of the CRDs that the storage has.
     pub(crate) async fn load_crds(self: &Arc<Self>) -> ApiResult<()> {
         for stored in self.store.list(CRDS, &Scope::All).0 {
-            self.crd_changed(&stored.key).await?;
+            // One that another release has stored must not keep the server from starting.
+            if let Err(e) = self.crd_changed(&stored.key).await {
+                let name = &stored.key.name;
+                tracing::error!(crd = %name, error = %e.message, "failed to load the type, it is not served");
+            }
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::Admission;
 use crate::authz::{self, Authorization, Authorizer, UserInfo};
 use crate::builtin::NAMESPACES;
+use crate::http::heavy::Heavy;
 use crate::http::service::ApiService;
 use crate::object;
 use crate::registry::{Registry, ResourceDef};
@@ -138,6 +139,7 @@ impl ApiServerBuilder {
             authorizer: Authorizer::new(self.authorization),
             meter: Meter::default(),
             pages: Pages::default(),
+            heavy: Heavy::default(),
             stopping: CancellationToken::new(),
         });
         inner.load_crds().await.map_err(|e| BuildError::Write {
@@ -271,6 +273,8 @@ pub(crate) struct Inner {
     pub(crate) authorizer: Authorizer,
     pub(crate) meter: Meter,
     pub(crate) pages: Pages,
+    /// Where writes run that can compute for a while.
+    pub(crate) heavy: Heavy,
     pub(crate) stopping: CancellationToken,
 }
 

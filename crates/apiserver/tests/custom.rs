@@ -372,3 +372,100 @@ async fn an_invalid_definition_stops_the_build() {
     assert!(error.contains("widgets.example.com"), "{error}");
     assert!(error.contains("exactly one version"), "{error}");
 }
+
+/// A type `gadgets` whose `spec` has a list of numbers and a rule.
+fn with_rule(rule: &str) -> CustomResourceDefinition {
+    serde_json::from_value(json!({
+        "metadata": {"name": "gadgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "gadgets", "kind": "Gadget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {
+                "openAPIV3Schema": {"type": "object", "properties": {"spec": {
+                    "type": "object", "x-kubernetes-validations": [{"rule": rule}],
+                    "properties": {"l": {"type": "array", "items": {"type": "integer"}}},
+                }}},
+            }}],
+        },
+    }))
+    .unwrap()
+}
+
+fn gadgets(server: &ApiServer) -> (Api<DynamicObject>, ApiResource) {
+    let gvk = GroupVersionKind::gvk("example.com", "v1", "Gadget");
+    let resource = ApiResource::from_gvk_with_plural(&gvk, "gadgets");
+    let api = Api::namespaced_with(server.client(), "default", &resource);
+    (api, resource)
+}
+
+#[tokio::test]
+async fn rules_that_can_cost_too_much_are_refused_with_their_type() {
+    let server = support::server().await;
+    let crds: Api<CustomResourceDefinition> = Api::all(server.client());
+    for (rule, why) in [
+        (
+            format!("1{} > 0", "+1".repeat(8000)),
+            "expression recursion limit exceeded: 250",
+        ),
+        (
+            "self.l.all(x, self.l.all(y, self.l.all(z, x+y+z >= 0)))".into(),
+            "estimated rule cost exceeds budget by factor of more than 100x",
+        ),
+    ] {
+        let status = refused(crds.create(&PostParams::default(), &with_rule(&rule)).await);
+        assert_eq!(status.code, 422);
+        assert!(status.message.contains(why), "{why}");
+        assert!(status.message.contains(
+            "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule: "
+        ));
+    }
+}
+
+/// The estimate of this one is fine, what it costs with a large object is not.
+#[tokio::test]
+async fn other_requests_are_answered_while_rules_use_up_their_budget() {
+    let server = support::server().await;
+    let crds: Api<CustomResourceDefinition> = Api::all(server.client());
+    let rule = "self.l.map(x, x).map(x, x).map(x, x).size() >= 0";
+    let mut crd = with_rule(rule);
+    let schema = crd.spec.versions[0].schema.as_mut().unwrap();
+    let spec = schema.open_api_v3_schema.as_mut().unwrap();
+    let spec = spec.properties.as_mut().unwrap().get_mut("spec").unwrap();
+    spec.properties
+        .as_mut()
+        .unwrap()
+        .get_mut("l")
+        .unwrap()
+        .max_items = Some(200_000);
+    crds.create(&PostParams::default(), &crd).await.unwrap();
+    let (gadgets, resource) = gadgets(&server);
+    let numbers: Vec<u32> = (0..50_000).collect();
+    let gadget = |at: usize| {
+        let spec = json!({"spec": {"l": numbers}});
+        DynamicObject::new(&format!("g{at}"), &resource).data(spec)
+    };
+    // This runtime has one thread: it is free while eight writes compute, or the reads would wait.
+    let writes = (0..8).map(|at| {
+        let (gadgets, gadget) = (gadgets.clone(), gadget(at));
+        tokio::spawn(async move { gadgets.create(&PostParams::default(), &gadget).await })
+    });
+    let writes: Vec<_> = writes.collect();
+    let mut answers = 0;
+    while writes.iter().any(|write| !write.is_finished()) {
+        let listed = gadgets.list(&ListParams::default()).await.unwrap();
+        assert!(listed.items.is_empty());
+        answers += 1;
+        tokio::task::yield_now().await;
+    }
+    assert!(answers > 8, "{answers} reads during 8 writes");
+    for write in writes {
+        let status = refused(write.await.unwrap());
+        assert!(
+            status
+                .message
+                .contains("'operation cancelled: actual cost limit exceeded'"),
+            "{}",
+            status.message
+        );
+    }
+}

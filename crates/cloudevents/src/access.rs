@@ -10,9 +10,12 @@
 //! | source S | `/sources/S/clusters/+/spec`, `/sources/S/clusters/statusresync` | `/sources/S/clusters/+/status`, `/sources/clusters/+/specresync` |
 //! | agent of C | `/sources/+/clusters/C/status`, `/sources/clusters/C/specresync` | `/sources/+/clusters/C/spec`, `/sources/+/clusters/statusresync` |
 //!
+//! Beside the topics of the design text, source S has `/sources/S/clusters/presence` and agent of C
+//! `/sources/clusters/C/presence` to say that it is there, and each reads those of the other side.
+//!
 //! The words of the first table come from the config ([`Topics`]). A name that is fixed there is
-//! fixed here, so a broker for several sources has `+` in their place. The presence of an agent,
-//! a retained message or a last will, goes to one of its own topics and needs no rule of its own.
+//! fixed here, so a broker for several sources has `+` in their place. In the dialect of sdk-go the
+//! presence of an agent, a retained message or a last will, goes to one of these topics.
 
 use crate::topics::{is_name, unshared};
 use crate::{Dialect, Topics};
@@ -64,20 +67,24 @@ impl Access {
                 vec![
                     format!("/sources/{source}/clusters/+/spec"),
                     format!("/sources/{source}/clusters/statusresync"),
+                    format!("/sources/{source}/clusters/presence"),
                 ],
                 vec![
                     format!("/sources/{source}/clusters/+/status"),
                     "/sources/clusters/+/specresync".to_owned(),
+                    "/sources/clusters/+/presence".to_owned(),
                 ],
             ),
             (Principal::Agent(cluster), Dialect::Enhancement) => (
                 vec![
                     format!("/sources/+/clusters/{cluster}/status"),
                     format!("/sources/clusters/{cluster}/specresync"),
+                    format!("/sources/clusters/{cluster}/presence"),
                 ],
                 vec![
                     format!("/sources/+/clusters/{cluster}/spec"),
                     "/sources/+/clusters/statusresync".to_owned(),
+                    "/sources/+/clusters/presence".to_owned(),
                 ],
             ),
         };
@@ -244,6 +251,10 @@ mod tests {
                 ("/sources/hub1/clusters/c10/status", ""),
                 ("/sources/clusters/c1/specresync", "A"),
                 ("/sources/clusters/c10/specresync", ""),
+                ("/sources/hub1/clusters/presence", "S"),
+                ("/sources/hub10/clusters/presence", ""),
+                ("/sources/clusters/c1/presence", "A"),
+                ("/sources/clusters/c10/presence", ""),
                 ("sources/hub1/clusters/c1/status", ""),
             ],
         );
@@ -305,6 +316,8 @@ mod tests {
                 ("/sources/+/clusters/c1/spec", "A"),
                 ("/sources/+/clusters/c10/spec", ""),
                 ("/sources/+/clusters/statusresync", "A"),
+                ("/sources/clusters/+/presence", "S"),
+                ("/sources/+/clusters/presence", "A"),
                 ("/sources/+/clusters/+", ""),
                 ("/sources/#", ""),
                 ("/sources/+/+/specresync", ""),

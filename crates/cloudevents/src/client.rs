@@ -37,6 +37,8 @@ pub struct ClientOptions {
     pub resync_interval: Option<Duration>,
     /// Resources that may be on their way to the broker at a time.
     pub most_in_flight: usize,
+    /// Whether it says that it is there, and hears it of the other side.
+    pub presence: bool,
 }
 
 impl Default for ClientOptions {
@@ -46,6 +48,7 @@ impl Default for ClientOptions {
             // Enough to keep a broker busy that is some milliseconds away; few enough that what
             // is urgent is not behind much.
             most_in_flight: 64,
+            presence: true,
         }
     }
 }

@@ -228,7 +228,8 @@ impl Dialect {
                 Some(topic) => first_plus(unshared(topic), cluster),
                 None => last_plus(unshared(&topics.agent_events), cluster),
             },
-            Self::Enhancement => format!("/sources/clusters/{cluster}/specresync"),
+            // A topic of muster's own: the design text has no other events on its topics.
+            Self::Enhancement => format!("/sources/clusters/{cluster}/presence"),
         };
         Some(topic).filter(|topic| !topic.contains('+'))
     }
@@ -240,8 +241,20 @@ impl Dialect {
                 let topic = topics.source_broadcast.as_deref()?;
                 Some(first_plus(unshared(topic), source))
             }
-            Self::Enhancement => Some(format!("/sources/{source}/clusters/statusresync")),
+            Self::Enhancement => Some(format!("/sources/{source}/clusters/presence")),
         }
+    }
+
+    /// What a source listens to beside, to hear which agents are there.
+    pub fn agent_presence_filter(&self) -> Option<String> {
+        let own = matches!(self, Self::Enhancement);
+        own.then(|| "/sources/clusters/+/presence".to_owned())
+    }
+
+    /// What an agent listens to beside, to hear which sources are there.
+    pub fn source_presence_filter(&self) -> Option<String> {
+        let own = matches!(self, Self::Enhancement);
+        own.then(|| "/sources/+/clusters/presence".to_owned())
     }
 
     /// The source and the cluster that a topic names, as far as it does.
@@ -253,13 +266,27 @@ impl Dialect {
                 (Some(source), Some(cluster))
             }
             (Self::SdkGo(_), [_, source, "sourcebroadcast"])
-            | (Self::Enhancement, ["", "sources", source, "clusters", "statusresync"]) => {
-                (Some(source), None)
-            }
+            | (
+                Self::Enhancement,
+                [
+                    "",
+                    "sources",
+                    source,
+                    "clusters",
+                    "statusresync" | "presence",
+                ],
+            ) => (Some(source), None),
             (Self::SdkGo(_), [_, cluster, "agentbroadcast"])
-            | (Self::Enhancement, ["", "sources", "clusters", cluster, "specresync"]) => {
-                (None, Some(cluster))
-            }
+            | (
+                Self::Enhancement,
+                [
+                    "",
+                    "sources",
+                    "clusters",
+                    cluster,
+                    "specresync" | "presence",
+                ],
+            ) => (None, Some(cluster)),
             _ => (None, None),
         }
     }

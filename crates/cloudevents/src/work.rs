@@ -44,6 +44,16 @@ const VERSION: &str = "v1alpha1";
 pub const SOURCE_LABEL: &str = "cloudevents.open-cluster-management.io/originalsource";
 /// Annotation with the data type that a work came in, on an agent.
 pub const DATA_TYPE_ANNOTATION: &str = "cloudevents.open-cluster-management.io/datatype";
+/// Most bytes of the status of an object that a manifest event carries, as JSON.
+pub const MOST_CONTENT_BYTES: usize = 64 * 1024;
+
+/// Whether a work came in the form of the design text that carries the whole status of its object
+/// back, as `contentStatus`.
+pub fn carries_content(annotations: Option<&BTreeMap<String, String>>) -> bool {
+    let came = annotations.and_then(|annotations| annotations.get(DATA_TYPE_ANNOTATION));
+    came.is_some_and(|came| *came == Form::Manifest.data_type().to_string())
+}
+
 /// Annotation with the sequence id of the status that a work has, at a source.
 pub const SEQUENCE_ANNOTATION: &str = "cloudevents.open-cluster-management.io/sequenceid";
 /// Annotations with this prefix travel along, to tie log lines together.

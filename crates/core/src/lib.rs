@@ -8,6 +8,8 @@ pub mod apply;
 pub mod availability;
 pub mod condition_rules;
 pub mod conditions;
+pub mod departures;
+pub mod events;
 pub mod execute_as;
 pub mod executor;
 pub mod explain;

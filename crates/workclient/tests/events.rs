@@ -18,7 +18,7 @@ use muster_api::work::{ManifestWork, RawManifestWork};
 use muster_apiserver::{Admission, AdmissionRequest, ApiServer};
 use muster_cloudevents::bus::{Bus, BusEvent, Connection, Loopback, Publisher, Session};
 use muster_cloudevents::client::{ClientOptions, ConnectionState};
-use muster_cloudevents::work::{Form, WorkCodec};
+use muster_cloudevents::work::{Form, WorkCodec, carries_content};
 use muster_cloudevents::{Action, Dialect, Source, Topics};
 use muster_workclient::events::{AgentEvents, AgentWorks, EventLink, HubEvents, SourceEvents};
 use rand::rngs::StdRng;
@@ -718,6 +718,62 @@ async fn a_bundle_with_a_manifest_that_cannot_be_applied_arrives() {
     let manifests = here.get("w").await.unwrap().spec.workload.manifests;
     assert_eq!(manifests.len(), 2);
     assert!(manifests[0].as_json().contains("generateName"));
+}
+
+/// An event of the design text with one manifest: the status of its object comes back whole.
+#[tokio::test(start_paused = true)]
+async fn a_manifest_event_is_answered_with_the_status_of_its_object() {
+    let bus = Loopback::new();
+    let agent = AgentEvents {
+        cluster: "edge-a".to_owned(),
+        agent: "edge-a-work-agent".to_owned(),
+        dialect: Dialect::Enhancement,
+        form: Form::Bundle,
+        file: None,
+        options: options(),
+    };
+    let works = AgentWorks::start(agent, &bus).await.unwrap();
+    let here: Api<ManifestWork> = Api::namespaced(works.client(), "edge-a");
+    let codec = WorkCodec(Form::Manifest);
+    let source = Source::new("hub", Dialect::Enhancement, codec).unwrap();
+    let work = serde_json::from_value(json!({
+        "apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
+        "metadata": {"name": "w", "namespace": "edge-a", "uid": "u", "generation": 1},
+        "spec": spec("first"),
+    }));
+    let filters = vec!["/sources/hub/clusters/+/status".to_owned()];
+    let mut wire = bus.open(Session {
+        filters,
+        will: None,
+    });
+    let outgoing = source.send(Action::CreateRequest, &work.unwrap()).unwrap();
+    wire.publisher.publish(outgoing).await.unwrap();
+    let there = until(&here, "u", |works| works.contains_key("u")).await;
+    assert!(carries_content(there["u"].metadata.annotations.as_ref()));
+    // Longer than the hub's API would take.
+    let content = json!({"conditions": [{"type": "Progressing", "message": "x".repeat(5_000)}]});
+    let value = json!({"name": "status", "fieldValue": {"type": "JsonRaw", "jsonRaw": content.to_string()}});
+    let manifest = json!({
+        "resourceMeta": {"ordinal": 0, "kind": "ConfigMap", "name": "m"},
+        "statusFeedback": {"values": [value]},
+        "conditions": [],
+    });
+    let status = json!({"status": {"resourceStatus": {"manifests": [manifest]}}});
+    let params = PatchParams::default();
+    here.patch_status("u", &params, &Patch::Merge(status))
+        .await
+        .unwrap();
+    loop {
+        let event = tokio::time::timeout(DEADLINE, wire.events.recv()).await;
+        let BusEvent::Message(message) = event.unwrap().unwrap() else {
+            continue;
+        };
+        let payload: Value = serde_json::from_slice(&message.message.payload).unwrap();
+        if !payload["contentStatus"].is_null() {
+            assert_eq!(payload["contentStatus"], content);
+            return;
+        }
+    }
 }
 
 /// An agent with a clock that was set back, over a restart with what it had.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster_api::work::{ManifestWork, ManifestWorkSpec};
@@ -16,7 +16,7 @@ use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
 use self::site::{EDGE, SIMULATED, Site};
-use crate::support::muster::{Muster, hub_kubeconfig};
+use crate::support::muster::{Muster, hub_kubeconfig, run_to_end};
 use crate::support::{Servers, Story, World, client_of, eventually, kubectl_at};
 
 pub(crate) fn stories() -> Vec<Story> {
@@ -130,8 +130,23 @@ async fn a_set_rolls_out_over_a_broker_and_knows_who_is_away(world: World) -> Re
         Ok(())
     })
     .await?;
+    // And so does the look at the whole fleet.
+    let hub = site.hub_file().display().to_string();
+    let row = async |state: &str| {
+        eventually(LIMIT, &format!("{SIMULATED} to be {state}"), || async {
+            let status = run_to_end(&["status", "-o", "wide", "--kubeconfig", &hub]).await?;
+            let mut lines = status.stdout.lines();
+            let row = lines.find(|line| line.starts_with(SIMULATED));
+            let row = row.with_context(|| status.stdout.clone())?;
+            ensure!(row.split_whitespace().nth(1) == Some(state), "{row}");
+            Ok(())
+        })
+        .await
+    };
+    row("unknown").await?;
     site.start_agent(SIMULATED).await?;
     ready("second").await?;
+    row("ok").await?;
 
     sets.delete("web", &DeleteParams::default()).await?;
     eventually(LIMIT, "everything to be gone", || async {

@@ -100,6 +100,35 @@ async fn a_path_to_a_list_costs_only_its_own_value() {
     world.end().await;
 }
 
+/// As the design text has it for events with one manifest: `contentStatus` is what its rule `status`
+/// leads to, whatever the agent does with lists and objects elsewhere.
+#[actix::test]
+async fn a_work_that_came_as_one_manifest_reports_the_status_of_its_object() {
+    let world = World::start().await;
+    let rules = paths(&[("status", ".status")]);
+    let configs = [config("apps", "deployments", "web", rules)];
+    world
+        .create_work("w", with_configs([deployment("web")], configs))
+        .await;
+    world.settled("w").await;
+    let form = "io.open-cluster-management.works.v1alpha1.manifest";
+    let came = json!({"cloudevents.open-cluster-management.io/datatype": form});
+    let patch = json!({"metadata": {"annotations": came}});
+    world.patch_work("w", patch).await;
+    let status = json!({"replicas": 3, "conditions": [{"type": "Progressing", "status": "True"}]});
+    world.set_status(deploy("web"), status.clone()).await;
+    let work = world
+        .work("w", |work| {
+            values(work, 0)
+                .iter()
+                .any(|(name, value)| *name == "status" && value["replicas"] == 3)
+        })
+        .await;
+    assert_eq!(values(&work, 0), [("status", status)]);
+    assert_eq!(manifests(&work, STATUS_FEEDBACK_SYNCED), ["True"]);
+    world.end().await;
+}
+
 #[actix::test]
 async fn a_kind_without_well_known_status_says_so() {
     let world = World::start().await;

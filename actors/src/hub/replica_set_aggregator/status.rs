@@ -6,9 +6,10 @@ use actix::{ActorFutureExt, AsyncContext, Context, SpawnHandle, WrapFuture};
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use muster_api::constants as names;
+use kube::core::Resource;
 use muster_api::replicaset::ManifestWorkReplicaSetStatus;
-use muster_core::replicaset::StatusDraft;
+use muster_core::events::{Happening, of_set};
+use muster_core::replicaset::{Hindrances, StatusDraft};
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -16,10 +17,8 @@ use super::super::views::SetView;
 use super::super::work_writes::WriteError;
 use super::super::{metrics, status_writer};
 use super::ReplicaSetAggregator;
+use crate::events::reference;
 use crate::supervision::{Backoff, BackoffPolicy};
-
-/// How many failing clusters the status names; the rest is counted.
-const NAMED_FAILURES: usize = 1;
 
 /// When the status is written next.
 #[derive(Debug)]
@@ -76,30 +75,16 @@ impl ReplicaSetAggregator {
         }));
     }
 
-    pub(super) fn draft(&self) -> StatusDraft {
-        let mut draft = self.set.status();
-        let mut trouble = Vec::new();
-        for (key, (_, text)) in self.failing.iter().take(NAMED_FAILURES) {
-            trouble.push(format!("cluster {}: {text}", key.cluster));
-        }
-        if self.failing.len() > NAMED_FAILURES {
-            trouble.push(format!("and {} more", self.failing.len() - NAMED_FAILURES));
-        }
-        trouble.extend(self.revision_troubles());
-        if self.deleting()
-            && let Some(waits) = self.set.deletion_waits_for()
-        {
-            trouble.insert(0, waits);
-        }
-        if !trouble.is_empty() {
-            draft.message = format!("{}; {}", draft.message, trouble.join(", "));
-            for condition in &mut draft.conditions {
-                if condition.kind == names::MANIFEST_WORK_REPLICA_SET_CONDITION_READY {
-                    condition.message.clone_from(&draft.message);
-                }
-            }
-        }
-        draft
+    /// The status as it is to be, with what only the hub knows.
+    pub(super) fn draft(&mut self) -> StatusDraft {
+        let first = self.failing.iter().next();
+        self.set.set_hindrances(Hindrances {
+            deleting: self.deleting(),
+            refused: self.failing.len(),
+            first_refused: first.map(|(key, (_, text))| (key.cluster.clone(), text.clone())),
+            revisions: self.revision_troubles(),
+        });
+        self.set.status()
     }
 
     /// Starts the status patch, if it changes anything. Returns whether one is under way.
@@ -136,6 +121,14 @@ impl ReplicaSetAggregator {
         }
     }
 
+    /// Tells what has happened to the set as an Event.
+    pub(super) fn tell(&self, happening: Happening) {
+        if let (Some(events), Some(view)) = (&self.deps.events, &self.view) {
+            let (version, kind) = (SetView::api_version(&()), SetView::kind(&()));
+            events.tell(reference(&version, &kind, &view.metadata), happening);
+        }
+    }
+
     pub(super) fn status_written(
         &mut self,
         written: ManifestWorkReplicaSetStatus,
@@ -147,6 +140,9 @@ impl ReplicaSetAggregator {
         match result {
             Ok(()) => {
                 self.status_writes.backoff.succeeded();
+                for happening in of_set(&self.status, &written) {
+                    self.tell(happening);
+                }
                 self.status = written;
                 self.schedule_status(ctx);
             }

@@ -23,6 +23,8 @@ use crate::null_as_default;
     attr = "cfg_attr(all(), serde(default))",
     printcolumn = r#"{"name":"Applied","type":"string","description":"Whether every manifest was applied","jsonPath":".status.conditions[?(@.type==\"Applied\")].status"}"#,
     printcolumn = r#"{"name":"Available","type":"string","description":"Whether every applied object exists","jsonPath":".status.conditions[?(@.type==\"Available\")].status"}"#,
+    printcolumn = r#"{"name":"Message","type":"string","description":"What the agent says of applying it","jsonPath":".status.conditions[?(@.type==\"Applied\")].message","priority":1}"#,
+    printcolumn = r#"{"name":"Deleting","type":"string","description":"What its deletion waits for","jsonPath":".status.conditions[?(@.type==\"Deleting\")].message","priority":1}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]

@@ -13,6 +13,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Value, json};
 
 use super::body::ApiBody;
+use super::heavy;
 use super::negotiate::{self, Form};
 use super::path::{self, ResourcePath, Target};
 use super::query::Query;
@@ -118,7 +119,14 @@ impl ApiService {
         }
         call.check_dry_run(verb.options())?;
         call.check_manager(verb.options())?;
-        dispatch(verb, call).await
+        let heavy = verb.is_write().then(|| heavy::shares(&call)).flatten();
+        match heavy {
+            Some(shares) => {
+                let server = call.server.clone();
+                server.heavy.run(shares, move || dispatch(verb, call)).await
+            }
+            None => dispatch(verb, call).await,
+        }
     }
 }
 
@@ -197,6 +205,11 @@ impl Verb {
             return Err(not_allowed());
         }
         Ok(verb)
+    }
+
+    /// Whether an object in the request is checked and stored.
+    fn is_write(self) -> bool {
+        matches!(self, Self::Create | Self::Update | Self::Patch)
     }
 
     /// The kind of the verb's options, for errors about them.

@@ -33,10 +33,7 @@ pub(crate) fn compile(document: &Value) -> Result<Schema, CompileError> {
         named: HashMap::new(),
     }
     .schema(document, "")?;
-    schema.rules = Rules::compile(document).map_err(|why| CompileError {
-        path: "x-kubernetes-validations".to_owned(),
-        why,
-    })?;
+    schema.rules = Rules::compile(document);
     Ok(schema)
 }
 

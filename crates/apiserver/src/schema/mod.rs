@@ -7,6 +7,7 @@
 mod compile;
 mod defaulting;
 mod format;
+mod path;
 mod pruning;
 mod rules;
 mod validate;
@@ -18,8 +19,15 @@ use serde_json::Value;
 
 pub(crate) use compile::{CompileError, MAP_TYPE, ZEROS, compile, compile_builtin};
 pub(crate) use defaulting::{Nulls, apply_defaults};
+pub(crate) use path::Path;
 pub(crate) use pruning::{add_nulls, drop_empty, prune};
+pub(crate) use rules::problems as rule_problems;
 pub(crate) use validate::{type_problem, validate};
+
+/// Most errors that are collected about one object.
+const MAX_ERRORS: usize = 100;
+/// Most unknown fields that are named, as in the real server.
+const MAX_UNKNOWN: usize = 100;
 
 /// The type of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

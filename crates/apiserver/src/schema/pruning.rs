@@ -2,15 +2,15 @@
 
 use serde_json::Value;
 
-use super::{Additional, Schema, child_path};
+use super::{Additional, MAX_UNKNOWN, Path, Schema};
 
 /// Fields that every object has, at the root and in embedded resources.
 const OBJECT_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// Removes unknown fields and names them. `root` is true for whole objects.
+/// Removes unknown fields and names the first of them. `root` is true for whole objects.
 pub(crate) fn prune(schema: &Schema, value: &mut Value, root: bool) -> Vec<String> {
     let mut unknown = Vec::new();
-    walk(schema, value, "", root, &mut unknown);
+    walk(schema, value, Path::ROOT, root, &mut unknown);
     unknown
 }
 
@@ -73,7 +73,13 @@ pub(crate) fn add_nulls(schema: &Schema, value: &mut Value) {
     }
 }
 
-fn walk(schema: &Schema, value: &mut Value, path: &str, object: bool, unknown: &mut Vec<String>) {
+fn walk(
+    schema: &Schema,
+    value: &mut Value,
+    path: Path<'_>,
+    object: bool,
+    unknown: &mut Vec<String>,
+) {
     match value {
         Value::Object(fields) => {
             let is_object = object || schema.embedded;
@@ -81,20 +87,22 @@ fn walk(schema: &Schema, value: &mut Value, path: &str, object: bool, unknown: &
                 if is_object && OBJECT_FIELDS.contains(&name.as_str()) {
                     return true;
                 }
-                let path = child_path(path, name);
+                let path = path.field(name);
                 if let Some(property) = schema.property(name) {
-                    walk(property, value, &path, false, unknown);
+                    walk(property, value, path, false, unknown);
                     return true;
                 }
                 match &schema.additional {
                     Additional::Schema(schema) => {
-                        walk(schema, value, &path, false, unknown);
+                        walk(schema, value, path, false, unknown);
                         true
                     }
                     Additional::Anything => true,
                     Additional::Nothing if schema.preserve_unknown => true,
                     Additional::Nothing => {
-                        unknown.push(path);
+                        if unknown.len() < MAX_UNKNOWN {
+                            unknown.push(path.to_string());
+                        }
                         false
                     }
                 }
@@ -103,7 +111,7 @@ fn walk(schema: &Schema, value: &mut Value, path: &str, object: bool, unknown: &
         Value::Array(items) => {
             if let Some(schema) = &schema.items {
                 for (at, item) in items.iter_mut().enumerate() {
-                    walk(schema, item, &format!("{path}[{at}]"), false, unknown);
+                    walk(schema, item, path.item(at), false, unknown);
                 }
             }
         }
@@ -186,5 +194,16 @@ mod tests {
                 },
             })
         );
+    }
+
+    #[test]
+    fn the_first_unknown_fields_are_named() {
+        let schema = compile(&json!({"type": "object", "properties": {"a": {"type": "object"}}}));
+        let fields: serde_json::Map<String, Value> =
+            (0..10_000).map(|at| (format!("f{at}"), json!(1))).collect();
+        let mut value = json!({"a": fields});
+        let unknown = prune(&schema.unwrap(), &mut value, true);
+        assert_eq!(unknown.len(), MAX_UNKNOWN);
+        assert_eq!(value, json!({"a": {}}));
     }
 }

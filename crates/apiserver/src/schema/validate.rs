@@ -2,14 +2,75 @@
 
 use serde_json::{Value, json};
 
-use super::{Additional, ListType, Schema, Type, child_path, format};
+use super::{Additional, ListType, MAX_ERRORS, Path, Schema, Type, child_path, format};
 use crate::status::FieldError;
 
 /// Fields of an object that are checked elsewhere.
 const OBJECT_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// Checks a value and its parts. `path` is empty for a whole object.
-pub(crate) fn validate(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+/// Most values and alternatives that are looked at for one object. An object and a schema that fit
+/// into requests can have a million values and as many alternatives for each of them.
+const MAX_STEPS: usize = 20_000_000;
+/// Characters of a text that count as one step.
+const STEP_BYTES: usize = 64;
+
+/// What has been found so far, and what may still be looked at.
+struct Errors {
+    found: Vec<FieldError>,
+    most: usize,
+    steps: usize,
+    /// Where the steps came to an end.
+    ran_out: Option<String>,
+}
+
+impl Errors {
+    fn push(&mut self, error: FieldError) {
+        if self.found.len() < self.most && self.ran_out.is_none() {
+            self.found.push(error);
+        }
+    }
+
+    /// Counts something that takes time; false once there is no use in going on.
+    fn step(&mut self, steps: usize, path: Path<'_>) -> bool {
+        if self.found.len() >= self.most || self.ran_out.is_some() {
+            return false;
+        }
+        match self.steps.checked_sub(steps) {
+            Some(left) => self.steps = left,
+            None => self.ran_out = Some(path.to_string()),
+        }
+        self.ran_out.is_none()
+    }
+}
+
+/// Checks an object, up to a number of errors and of steps.
+pub(crate) fn validate(schema: &Schema, object: &Value, errors: &mut Vec<FieldError>) {
+    validate_within(MAX_STEPS, schema, object, errors);
+}
+
+fn validate_within(steps: usize, schema: &Schema, object: &Value, errors: &mut Vec<FieldError>) {
+    let mut all = Errors {
+        found: std::mem::take(errors),
+        most: MAX_ERRORS,
+        steps,
+        ran_out: None,
+    };
+    check(schema, object, Path::ROOT, &mut all);
+    *errors = all.found;
+    if let Some(path) = all.ran_out {
+        errors.push(FieldError::invalid_text(
+            path,
+            "\"object\"",
+            "validation failed due to running out of cost budget, no further validation will be run",
+        ));
+    }
+}
+
+/// Checks a value and its parts, as deep as the object is.
+fn check(schema: &Schema, value: &Value, path: Path<'_>, errors: &mut Errors) {
+    if !errors.step(1 + schema.allowed.len(), path) {
+        return;
+    }
     if value.is_null() && schema.nullable {
         return;
     }
@@ -77,9 +138,9 @@ fn value_type_name(value: &Value) -> &'static str {
     }
 }
 
-fn wrong_type(schema: &Schema, value: &Value, path: &str) -> FieldError {
+fn wrong_type(schema: &Schema, value: &Value, path: Path<'_>) -> FieldError {
     let (found, wanted) = (value_type_name(value), type_name(schema.kind));
-    let name = if path.is_empty() {
+    let name = if path.is_root() {
         String::new()
     } else {
         format!("{path} in body ")
@@ -91,11 +152,14 @@ fn wrong_type(schema: &Schema, value: &Value, path: &str) -> FieldError {
     )
 }
 
-fn invalid(path: &str, value: &Value, text: &str) -> FieldError {
+fn invalid(path: Path<'_>, value: &Value, text: &str) -> FieldError {
     FieldError::invalid(path, value, &format!("{path} in body {text}"))
 }
 
-fn check_string(schema: &Schema, text: &str, path: &str, errors: &mut Vec<FieldError>) {
+fn check_string(schema: &Schema, text: &str, path: Path<'_>, errors: &mut Errors) {
+    if !errors.step(text.len() / STEP_BYTES, path) {
+        return;
+    }
     let value = || Value::String(text.to_owned());
     let characters = text.chars().count() as u64;
     if let Some(max) = schema.length.max.filter(|max| characters > *max) {
@@ -124,12 +188,7 @@ fn check_string(schema: &Schema, text: &str, path: &str, errors: &mut Vec<FieldE
     }
 }
 
-fn check_number(
-    schema: &Schema,
-    number: &serde_json::Number,
-    path: &str,
-    errors: &mut Vec<FieldError>,
-) {
+fn check_number(schema: &Schema, number: &serde_json::Number, path: Path<'_>, errors: &mut Errors) {
     let bounds = &schema.bounds;
     let value = Value::Number(number.clone());
     let compare = |bound: &serde_json::Number| match (number.as_i64(), bound.as_i64()) {
@@ -214,7 +273,7 @@ fn go_number(number: &serde_json::Number) -> String {
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
-fn check_array(schema: &Schema, items: &[Value], path: &str, errors: &mut Vec<FieldError>) {
+fn check_array(schema: &Schema, items: &[Value], path: Path<'_>, errors: &mut Errors) {
     let count = items.len() as u64;
     if let Some(max) = schema.item_count.max.filter(|max| count > *max) {
         errors.push(FieldError::too_many(path, items.len(), max));
@@ -228,7 +287,7 @@ fn check_array(schema: &Schema, items: &[Value], path: &str, errors: &mut Vec<Fi
     }
     if let Some(schema) = &schema.items {
         for (at, item) in items.iter().enumerate() {
-            validate(schema, item, &format!("{path}[{at}]"), errors);
+            check(schema, item, path.item(at), errors);
         }
     }
     match &schema.list_type {
@@ -251,18 +310,18 @@ fn check_array(schema: &Schema, items: &[Value], path: &str, errors: &mut Vec<Fi
     }
 }
 
-fn check_unique(keys: Vec<Value>, path: &str, errors: &mut Vec<FieldError>) {
+fn check_unique(keys: Vec<Value>, path: Path<'_>, errors: &mut Errors) {
     let mut seen = std::collections::HashSet::new();
     let mut reported = std::collections::HashSet::new();
     for (at, key) in keys.into_iter().enumerate() {
         let text = key.to_string();
         if !seen.insert(text.clone()) && reported.insert(text) {
-            errors.push(FieldError::duplicate(format!("{path}[{at}]"), &key));
+            errors.push(FieldError::duplicate(path.item(at), &key));
         }
     }
 }
 
-fn check_object(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn check_object(schema: &Schema, value: &Value, path: Path<'_>, errors: &mut Errors) {
     let Some(fields) = value.as_object() else {
         return;
     };
@@ -279,7 +338,7 @@ fn check_object(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<Fie
     }
     if schema.embedded {
         for name in ["apiVersion", "kind"] {
-            let child = child_path(path, name);
+            let child = path.field(name);
             match fields.get(name) {
                 None => errors.push(FieldError::required(child, "")),
                 Some(Value::String(text)) if text.is_empty() => {
@@ -291,55 +350,71 @@ fn check_object(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<Fie
         }
     }
     for (name, value) in fields {
-        let is_object = path.is_empty() || schema.embedded;
+        let is_object = path.is_root() || schema.embedded;
         if is_object && OBJECT_FIELDS.contains(&name.as_str()) {
             continue;
         }
-        let child = child_path(path, name);
+        let child = path.field(name);
         match (schema.property(name), &schema.additional) {
-            (Some(property), _) => validate(property, value, &child, errors),
-            (None, Additional::Schema(additional)) => validate(additional, value, &child, errors),
+            (Some(property), _) => check(property, value, child, errors),
+            (None, Additional::Schema(additional)) => check(additional, value, child, errors),
             _ => {}
         }
     }
     for name in &schema.required {
         if !fields.contains_key(name) {
-            errors.push(FieldError::required(child_path(path, name), ""));
+            errors.push(FieldError::required(path.field(name), ""));
         }
     }
 }
 
-fn check_combinations(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let passes = |schema: &Schema| {
-        let mut found = Vec::new();
-        validate(schema, value, path, &mut found);
-        found.is_empty()
+fn check_combinations(schema: &Schema, value: &Value, path: Path<'_>, errors: &mut Errors) {
+    let passes = |schema: &Schema, errors: &mut Errors| {
+        let mut alone = Errors {
+            found: Vec::new(),
+            most: 1,
+            steps: errors.steps,
+            ran_out: errors.ran_out.take(),
+        };
+        check(schema, value, path, &mut alone);
+        (errors.steps, errors.ran_out) = (alone.steps, alone.ran_out);
+        alone.found.is_empty()
     };
-    let name = if path.is_empty() { "<nil>" } else { path };
-    let mut fail = |text: &str| {
+    let fail = |errors: &mut Errors, text: &str| {
+        let name = if path.is_root() {
+            "<nil>".to_owned()
+        } else {
+            path.to_string()
+        };
         errors.push(FieldError::invalid_text(
             path,
             "\"\"",
             &format!("{name:?} {text}"),
         ));
     };
-    if !schema.any_of.is_empty() && !schema.any_of.iter().any(|s| passes(s)) {
-        fail("must validate at least one schema (anyOf)");
+    if !schema.any_of.is_empty() && !schema.any_of.iter().any(|s| passes(s, errors)) {
+        fail(errors, "must validate at least one schema (anyOf)");
     }
     if !schema.one_of.is_empty() {
-        match schema.one_of.iter().filter(|s| passes(s)).count() {
+        match schema.one_of.iter().filter(|s| passes(s, errors)).count() {
             1 => {}
-            0 => fail("must validate one and only one schema (oneOf). Found none valid"),
-            n => fail(&format!(
-                "must validate one and only one schema (oneOf). Found {n} valid alternatives"
-            )),
+            0 => fail(
+                errors,
+                "must validate one and only one schema (oneOf). Found none valid",
+            ),
+            n => fail(
+                errors,
+                &format!(
+                    "must validate one and only one schema (oneOf). Found {n} valid alternatives"
+                ),
+            ),
         }
     }
-    if schema.not.as_ref().is_some_and(|s| passes(s)) {
-        fail("must not validate the schema (not)");
+    if schema.not.as_ref().is_some_and(|s| passes(s, errors)) {
+        fail(errors, "must not validate the schema (not)");
     }
     for part in &schema.all_of {
-        validate(part, value, path, errors);
+        check(part, value, path, errors);
     }
 }
 
@@ -399,7 +474,7 @@ mod tests {
     fn check(schema: &Value, value: &Value, want: &[&str]) {
         let schema = compile(schema).unwrap();
         let mut errors = Vec::new();
-        validate(&schema, value, "", &mut errors);
+        validate(&schema, value, &mut errors);
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(errors, want);
     }
@@ -549,5 +624,25 @@ mod tests {
                 &[],
             );
         }
+    }
+
+    /// Each item is compared with each alternative.
+    #[test]
+    fn a_schema_with_many_alternatives_has_a_budget() {
+        let alternatives: Vec<Value> = (0..100).map(|n| json!({"enum": [n]})).collect();
+        let schema = json!({"properties": {"l": {"items": {"anyOf": alternatives}}}});
+        let schema = compile(&schema).unwrap();
+        let object = json!({"l": vec![99; 1000]});
+        let check = |steps: usize| {
+            let mut errors = Vec::new();
+            validate_within(steps, &schema, &object, &mut errors);
+            let errors = errors.iter().map(ToString::to_string);
+            errors.collect::<Vec<_>>()
+        };
+        assert_eq!(check(1000 * 201 + 2), [""; 0]);
+        let [error] = &check(1000 * 100)[..] else {
+            panic!("one error");
+        };
+        assert!(error.contains("running out of cost budget"), "{error}");
     }
 }

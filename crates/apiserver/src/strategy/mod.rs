@@ -192,10 +192,10 @@ pub(crate) fn validate(
 ) {
     if def.builtin.is_none() {
         if let Some(schema) = version.schema.get() {
-            schema::validate(schema, object, "", errors);
+            schema::validate(schema, object, errors);
             // Rules may rely on the types of what they look at.
             if let Some(rules) = schema.rules.as_ref().filter(|_| errors.is_empty()) {
-                rules.validate(object, old.map(|(_, old)| old), errors);
+                rules.validate(schema, object, old.map(|(_, old)| old), errors);
             }
         }
         return;

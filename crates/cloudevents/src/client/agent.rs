@@ -108,6 +108,11 @@ impl<C: Codec, S: AgentStore<Resource = C::Resource>> AgentClient<C, S> {
     /// A client that is on no bus yet.
     pub fn new(agent: Agent<C>, store: Arc<S>, options: ClientOptions) -> Self {
         let meter = Meter::new("agent", agent.cluster());
+        let agent = if options.presence {
+            agent
+        } else {
+            agent.without_presence()
+        };
         let side = AgentSide {
             agent,
             store,

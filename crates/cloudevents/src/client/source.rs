@@ -124,6 +124,11 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> SourceClient<C, S> {
     /// A client that is on no bus yet.
     pub fn new(source: Source<C>, store: Arc<S>, options: ClientOptions) -> Self {
         let meter = Meter::new("source", source.id());
+        let source = if options.presence {
+            source
+        } else {
+            source.without_presence()
+        };
         let side = SourceSide {
             source,
             store,

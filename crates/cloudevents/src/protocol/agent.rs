@@ -20,6 +20,7 @@ pub struct Agent<C> {
     dialect: Dialect,
     codec: C,
     stamps: Stamps,
+    presence: bool,
     sequence: Mutex<Sequence>,
     reserve: Option<Reserve>,
 }
@@ -76,9 +77,20 @@ impl<C: Codec> Agent<C> {
             dialect,
             codec,
             stamps: Stamp::now,
+            presence: true,
             sequence: Mutex::new(Sequence::new()),
             reserve: None,
         })
+    }
+
+    /// One that does not say that it is there, and does not hear it of the other side: for brokers
+    /// whose rules have no room for that.
+    #[must_use]
+    pub fn without_presence(self) -> Self {
+        Self {
+            presence: false,
+            ..self
+        }
     }
 
     /// With stamps of the caller's.
@@ -119,7 +131,11 @@ impl<C: Codec> Agent<C> {
     ///
     /// None after [`Agent::new`] has had none.
     pub fn filters(&self) -> Result<Vec<String>, TopicError> {
-        self.dialect.agent_filters(&self.cluster)
+        let mut filters = self.dialect.agent_filters(&self.cluster)?;
+        if self.presence {
+            filters.extend(self.dialect.source_presence_filter());
+        }
+        Ok(filters)
     }
 
     /// A sequence id that has been used before; see [`Sequence::begin_after`].
@@ -206,6 +222,9 @@ impl<C: Codec> Agent<C> {
 
     /// Tells sources that the agent is there, or is not; `None` where it has no topic for that.
     pub fn presence(&self, connected: bool) -> Option<Outgoing> {
+        if !self.presence {
+            return None;
+        }
         let presence = Presence {
             cluster: self.cluster.clone(),
             connected,

@@ -22,6 +22,7 @@ pub struct Source<C> {
     dialect: Dialect,
     codec: C,
     stamps: Stamps,
+    presence: bool,
     parts: Mutex<Parts>,
 }
 
@@ -82,8 +83,19 @@ impl<C: Codec> Source<C> {
             dialect,
             codec,
             stamps: Stamp::now,
+            presence: true,
             parts: Mutex::default(),
         })
+    }
+
+    /// One that does not say that it is there, and does not hear it of the other side: for brokers
+    /// whose rules have no room for that.
+    #[must_use]
+    pub fn without_presence(self) -> Self {
+        Self {
+            presence: false,
+            ..self
+        }
     }
 
     /// With stamps of the caller's.
@@ -108,7 +120,11 @@ impl<C: Codec> Source<C> {
     ///
     /// None after [`Source::new`] has had none.
     pub fn filters(&self) -> Result<Vec<String>, TopicError> {
-        self.dialect.source_filters(&self.id)
+        let mut filters = self.dialect.source_filters(&self.id)?;
+        if self.presence {
+            filters.extend(self.dialect.agent_presence_filter());
+        }
+        Ok(filters)
     }
 
     fn outgoing(&self, event: &Event) -> Result<Outgoing, TopicError> {
@@ -171,6 +187,9 @@ impl<C: Codec> Source<C> {
 
     /// Tells agents that the source is there, or is not; `None` where it has no topic for that.
     pub fn presence(&self, connected: bool) -> Option<Outgoing> {
+        if !self.presence {
+            return None;
+        }
         let event = SourcePresence { connected }.event((self.stamps)(), &self.id);
         Some(Outgoing {
             topic: self.dialect.source_presence_topic(&self.id)?,

@@ -1,21 +1,11 @@
 //! Conditions that the user of a work derives from live objects
 //! (`manifestConfigs[].conditionRules`; `ocm`: `pkg/work/spoke/conditions`).
 //!
-//! Rules are CEL expressions over `object`, or well-known ones. An evaluation counts what it
-//! costs and gives up at a limit, which bounds time and memory of a hostile rule.
-//!
-//! The library parses CEL and brings its functions. It does not evaluate here: it has no limit
-//! on costs, gives an optional field that is missing as an error, a field of a string as `false`,
-//! and an error in one element of `exists` as the result of all.
+//! Rules are CEL expressions over `object`, or well-known ones. `muster_cel` evaluates them within
+//! a budget, which bounds time and memory of a hostile rule.
 
-mod eval;
-mod failure;
-mod functions;
-mod meter;
-mod program;
 #[cfg(test)]
 mod tests;
-mod value;
 mod well_known;
 
 use std::sync::{Arc, LazyLock};
@@ -30,17 +20,38 @@ use serde_json::Value as Json;
 
 use crate::conditions::{self, Status};
 use crate::manifest::Gvk;
-use eval::Evaluation;
-use failure::Failure;
-use program::Node;
+use muster_cel::{Environment, Evaluation, Failure, Program, Value};
 
 /// What one expression may cost, in units of cel-go.
 pub const EXPRESSION_BUDGET: u64 = 1_000_000;
 /// What all rules of a manifest may cost together. Their messages may cost as much once more.
 pub const MANIFEST_BUDGET: u64 = 10_000_000;
+/// Most rules of a manifest.
+pub const MAX_RULES: usize = 100;
+/// Most bytes of all expressions of a manifest, of which each counts [`EXPRESSION_BYTES`] more:
+/// compiling them takes tenths of a second at most.
+pub const MAX_EXPRESSIONS_BYTES: usize = 64 << 10;
+/// What an expression counts beside its text.
+const EXPRESSION_BYTES: usize = 64;
 /// How long whoever evaluates on a blocking thread should wait for it. The budgets end an
 /// evaluation long before; a machine that is that slow has other work to do.
 pub const EVALUATION_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Longest text of an expression, in characters.
+const MAX_EXPRESSION_CHARACTERS: usize = 16 << 10;
+
+/// What a rule can refer to.
+const OF_RULES: Environment = Environment {
+    variables: &["object"],
+    functions: &["hasConditions"],
+    max_characters: MAX_EXPRESSION_CHARACTERS,
+};
+
+/// What a message can refer to: also the answer of its rule.
+const OF_MESSAGES: Environment = Environment {
+    variables: &["object", "result"],
+    ..OF_RULES
+};
 
 /// Type of the condition that names the rules which are not evaluated, muster's. It is True
 /// while there are such rules.
@@ -84,13 +95,13 @@ struct Rule {
     test: Test,
     message: String,
     /// As what a failure to compile it says.
-    message_expression: Option<Result<Node, Failure>>,
+    message_expression: Option<Result<Program, Failure>>,
 }
 
 #[derive(Debug)]
 enum Test {
     /// All have to hold. One that does not compile is only told when it is reached.
-    All(Vec<Result<Node, Failure>>),
+    All(Vec<Result<Program, Failure>>),
     /// The rule is wrong in itself; why.
     Invalid(String),
 }
@@ -125,9 +136,26 @@ impl RulePlan {
     /// ```
     pub fn compile(rules: &[ConditionRule], gvk: Gvk<'_>) -> Self {
         let mut refused = Vec::new();
+        if rules.len() > MAX_RULES {
+            refused.push(format!(
+                "conditionRules: {} rules, of which only the first {MAX_RULES} are evaluated",
+                rules.len()
+            ));
+        }
+        let mut bytes_left = MAX_EXPRESSIONS_BYTES;
         let rules = rules
             .iter()
+            .take(MAX_RULES)
             .filter_map(|rule| {
+                let Some(left) = bytes_left.checked_sub(expression_bytes(rule)) else {
+                    refused.push(format!(
+                        "conditionRules: with those of {:?} the expressions have more than \
+                         {MAX_EXPRESSIONS_BYTES} bytes",
+                        rule.condition
+                    ));
+                    return None;
+                };
+                bytes_left = left;
                 let compiled = Rule::compile(rule, gvk)?;
                 match objection(&rule.condition) {
                     Some(why) => {
@@ -163,7 +191,7 @@ impl RulePlan {
         generation: i64,
         now: Timestamp,
     ) -> Vec<Condition> {
-        let object = value::from_json(object);
+        let object = muster_cel::from_json(object);
         let mut purse = Purse {
             rules: budget,
             messages: MANIFEST_BUDGET,
@@ -216,6 +244,14 @@ impl RulePlan {
         (!self.refused.is_empty())
             .then(|| refused.condition(CONDITION_RULES_REFUSED, generation, now))
     }
+}
+
+fn expression_bytes(rule: &ConditionRule) -> usize {
+    let expressions = rule
+        .cel_expressions
+        .iter()
+        .chain([&rule.message_expression]);
+    expressions.map(|text| text.len() + EXPRESSION_BYTES).sum()
 }
 
 /// Why a rule cannot set a condition of that name.
@@ -291,7 +327,7 @@ impl Rule {
         }
         let mut message_expression = rule.message_expression.as_str();
         let compile = |expressions: &[&str]| {
-            let compile = |source: &&str| program::compile(source, false);
+            let compile = |source: &&str| Program::compile(source, &OF_RULES);
             Test::All(expressions.iter().map(compile).collect())
         };
         let test = match &rule.type_ {
@@ -320,11 +356,11 @@ impl Rule {
             test,
             message: rule.message.clone(),
             message_expression: (!message_expression.is_empty())
-                .then(|| program::compile(message_expression, true)),
+                .then(|| Program::compile(message_expression, &OF_MESSAGES)),
         })
     }
 
-    fn judge(&self, object: &kube_cel::cel::Value, purse: &mut Purse) -> Verdict {
+    fn judge(&self, object: &Value, purse: &mut Purse) -> Verdict {
         let expressions = match &self.test {
             Test::All(expressions) => expressions,
             Test::Invalid(message) => {
@@ -342,7 +378,7 @@ impl Rule {
                 Err(failure) => return Verdict::failed(failure),
             };
             let limit = purse.rules.min(EXPRESSION_BUDGET);
-            let mut evaluation = Evaluation::new(object, false, limit);
+            let mut evaluation = Evaluation::new(std::slice::from_ref(object), limit);
             let outcome = evaluation.truth(node);
             // Differs from upstream, where an expression that fails costs nothing.
             purse.rules = purse.rules.saturating_sub(evaluation.used());
@@ -364,12 +400,13 @@ impl Rule {
         }
     }
 
-    fn message(&self, object: &kube_cel::cel::Value, holds: bool, purse: &mut Purse) -> String {
+    fn message(&self, object: &Value, holds: bool, purse: &mut Purse) -> String {
         let text = match &self.message_expression {
             None => Ok(String::new()),
             Some(Ok(node)) => {
                 let limit = purse.messages.min(EXPRESSION_BUDGET);
-                let mut evaluation = Evaluation::new(object, holds, limit);
+                let variables = [object.clone(), Value::Bool(holds)];
+                let mut evaluation = Evaluation::new(&variables, limit);
                 let text = evaluation.text(node);
                 purse.messages = purse.messages.saturating_sub(evaluation.used());
                 text

@@ -21,18 +21,18 @@ pub use cluster::{agent_verdict, explain_work_on_cluster};
 pub use node::{Node, State, Verdict};
 pub use rule::{RuleSeen, explain_rule};
 pub use set::{Found, SetSeen, explain_owner, explain_set};
-pub use work::{WorkSeen, work_verdict};
+pub use work::{WorkSeen, trouble, work_verdict};
 
 /// Reasons that no condition has, since there is none to read.
 pub mod reasons {
     /// Nobody who should has looked at the object, or at this generation of it.
     pub const NOT_SEEN: &str = "NotSeen";
     /// The agent of the cluster is away.
-    pub const AGENT_AWAY: &str = "AgentAway";
+    pub const AGENT_AWAY: &str = muster_api::constants::REASON_AGENT_AWAY;
     /// Somebody paused it.
     pub const PAUSED: &str = muster_api::constants::REASON_PAUSED;
     /// It is being deleted.
-    pub const DELETING: &str = "Deleting";
+    pub const DELETING: &str = muster_api::constants::REASON_DELETING;
     /// The hub has not written the work, or not this template.
     pub const NOT_WRITTEN: &str = "NotWritten";
     /// The hub's API refuses the work.

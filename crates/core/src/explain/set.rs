@@ -156,6 +156,7 @@ impl SetSeen {
                 deleting: work.metadata.deletion_timestamp.is_some(),
                 waits_for: None,
                 conditions: WorkConditions::read(&work.status.conditions),
+                trouble: None,
                 report: Report::default(),
             };
             set.set_work(key, facts);

@@ -10,6 +10,7 @@ use super::node::{Node, State, Verdict};
 use super::reasons;
 use crate::apply::raw_spec_hash;
 use crate::condition_rules::CONDITION_RULES_REFUSED;
+use crate::replicaset::{Trouble, TroubleKind};
 
 /// A work as far as it matters here.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -61,6 +62,32 @@ pub(super) fn started(metadata: &ObjectMeta) -> Option<Timestamp> {
     started.parse().ok()
 }
 
+/// The condition that says what is wrong with a work of this generation, the worst first.
+fn wrong(all: &[Condition], generation: i64) -> Option<(TroubleKind, &Condition)> {
+    let says = |type_: &str, status: &str| {
+        let found = conditions::find(all, type_)?;
+        let of_now = found.observed_generation == Some(generation);
+        (of_now && found.status == status).then_some(found)
+    };
+    if let Some(applied) = says(names::WORK_APPLIED, FALSE) {
+        return Some((TroubleKind::Failed, applied));
+    }
+    says(names::WORK_APPLIED, TRUE)?;
+    let degraded = says(names::WORK_DEGRADED, TRUE).map(|found| (TroubleKind::Degraded, found));
+    degraded.or_else(|| {
+        let available = says(names::WORK_AVAILABLE, FALSE)?;
+        Some((TroubleKind::NotAvailable, available))
+    })
+}
+
+/// What is wrong with a work of this generation, if anything is, with the words that
+/// [`work_verdict`] has for it.
+pub fn trouble(all: &[Condition], generation: i64) -> Option<Trouble> {
+    let (kind, condition) = wrong(all, generation)?;
+    let verdict = Verdict::of(State::Failed, condition);
+    Some(Trouble::new(kind, &verdict.reason, &verdict.message))
+}
+
 /// What the conditions of a work say, read as rollouts read them
 /// ([`cluster_state`](crate::rollout::cluster_state)): conditions of another generation count for
 /// nothing.
@@ -89,23 +116,19 @@ pub fn work_verdict(metadata: &ObjectMeta, all: &[Condition]) -> Verdict {
         let since = started(metadata).or(created.filter(|_| seen.is_none()));
         return Verdict::new(State::Waiting, reasons::NOT_SEEN, message).since(since);
     };
-    match applied.status.as_str() {
-        TRUE => {}
-        FALSE => return Verdict::of(State::Failed, applied),
-        _ => return Verdict::of(State::Unknown, applied),
+    if let Some((_, condition)) = wrong(all, generation) {
+        return Verdict::of(State::Failed, condition);
     }
-    if let Some(degraded) = find(names::WORK_DEGRADED).filter(|found| found.status == TRUE) {
-        return Verdict::of(State::Failed, degraded);
+    if applied.status != TRUE {
+        return Verdict::of(State::Unknown, applied);
     }
     let Some(available) = find(names::WORK_AVAILABLE) else {
         let message = "it is applied, and its agent has not looked at the objects";
         return Verdict::new(State::Waiting, reasons::NOT_SEEN, message)
             .since(applied.last_transition_time.0);
     };
-    match available.status.as_str() {
-        TRUE => {}
-        FALSE => return Verdict::of(State::Failed, available),
-        _ => return Verdict::of(State::Unknown, available),
+    if available.status != TRUE {
+        return Verdict::of(State::Unknown, available);
     }
     match find(names::WORK_PROGRESSING) {
         Some(progressing) if progressing.status != FALSE => {

@@ -9,6 +9,7 @@ use muster_api::placement::PlacementDecision;
 use muster_api::replicaset::LocalPlacementReference;
 
 use super::report::Report;
+use super::troubles::Trouble;
 use crate::rollout::{Group, Groups, Strategy, StrategyError, WorkConditions};
 
 /// Identity of a work: the cluster's namespace and the work's name.
@@ -44,6 +45,9 @@ pub struct WorkFacts {
     pub waits_for: Option<Box<str>>,
     /// The conditions that decide.
     pub conditions: WorkConditions,
+    /// What is wrong with it, as [`trouble`](crate::explain::trouble) finds it in all its
+    /// conditions.
+    pub trouble: Option<Arc<Trouble>>,
     /// Feedback values.
     pub report: Report,
 }

@@ -18,8 +18,10 @@
 
 mod cluster_standing;
 mod facts;
+mod hindrances;
 mod naming;
 mod obstacles;
+mod overlap;
 mod progress;
 mod report;
 mod revisions;
@@ -27,6 +29,7 @@ mod share;
 mod standing;
 mod status;
 mod sums;
+mod troubles;
 mod turns;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -36,6 +39,7 @@ pub use cluster_standing::{ClusterStanding, Stand};
 pub use facts::{
     Decision, Pause, PlacementFacts, PlacementRef, Template, WorkFacts, WorkKey, is_paused,
 };
+pub use hindrances::Hindrances;
 pub use naming::{
     MAX_LABEL_VALUE, MAX_WORK_NAME, owner_label, placement_label, revision_name, work_name,
 };
@@ -48,13 +52,16 @@ pub use revisions::{
 pub use standing::{STALLED_AFTER, Standing};
 pub use status::{ConditionDraft, StatusDraft, SummaryDraft};
 pub use sums::{FeedbackSums, ResourceSum, ValueSum};
+pub use troubles::{MAX_TROUBLE_BYTES, Trouble, TroubleKind};
 
 use jiff::Timestamp;
 use muster_api::constants as names;
 
 use crate::rollout::Rollout;
+use overlap::Overlap;
 use report::Shapes;
-use share::Share;
+use share::{Part, Share};
+use troubles::Troubles;
 
 /// A write that the set wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,9 +110,16 @@ enum Replan {
 #[derive(Debug)]
 struct Work {
     facts: WorkFacts,
-    share: Share,
+    part: Part,
     /// Whether `facts.report` is part of the sums.
     reported: bool,
+}
+
+impl Work {
+    /// Whether it counts, and has the current template.
+    const fn is_current(&self) -> bool {
+        self.part.is_current()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -131,6 +145,13 @@ pub struct ReplicaSet {
     works: HashMap<WorkKey, Work>,
     sums: FeedbackSums,
     shapes: Shapes,
+    overlap: Overlap,
+    troubles: Troubles,
+    /// The trouble that was told last: mostly, all clusters have the same.
+    last_trouble: Option<Arc<Trouble>>,
+    /// Number of selected clusters.
+    desired: usize,
+    hindrances: Hindrances,
     /// Clusters whose agents are away, and since when.
     away: Arc<BTreeMap<String, Timestamp>>,
     pause: Pause,
@@ -170,6 +191,11 @@ impl ReplicaSet {
             works: HashMap::new(),
             sums: FeedbackSums::default(),
             shapes: Shapes::default(),
+            overlap: Overlap::default(),
+            troubles: Troubles::default(),
+            last_trouble: None,
+            desired: 0,
+            hindrances: Hindrances::default(),
             away: Arc::default(),
             pause: Pause::default(),
             replan: None,
@@ -181,6 +207,11 @@ impl ReplicaSet {
     /// Which agents are away, and since when: nobody knows how their clusters are now.
     pub fn set_away(&mut self, away: Arc<BTreeMap<String, Timestamp>>) {
         self.away = away;
+    }
+
+    /// What else stands in the way, which only the hub knows.
+    pub fn set_hindrances(&mut self, hindrances: Hindrances) {
+        self.hindrances = hindrances;
     }
 
     /// The set changed: every work is compared again.
@@ -229,8 +260,9 @@ impl ReplicaSet {
             // Works of clusters that the placement may no longer select count while it is missing.
             changed.extend(placement.works.keys().cloned());
         }
+        self.count_desired();
         for cluster in &changed {
-            self.reweigh(name, cluster);
+            self.reweigh(cluster);
         }
         self.dirty.extend(
             changed
@@ -243,6 +275,7 @@ impl ReplicaSet {
     /// A work of this set appeared or changed.
     pub fn set_work(&mut self, key: WorkKey, mut facts: WorkFacts) {
         self.shapes.share(&mut facts.report);
+        self.share_trouble(&mut facts.trouble);
         let Some(facts) = self.update(&key, facts) else {
             return;
         };
@@ -263,12 +296,12 @@ impl ReplicaSet {
             key,
             Work {
                 facts,
-                share: Share::default(),
+                part: Part::default(),
                 reported: false,
             },
         );
         let placement = placement.unwrap_or_default();
-        self.reweigh(&placement, &cluster);
+        self.reweigh(&cluster);
         self.dirty.insert((placement, cluster));
     }
 
@@ -282,7 +315,7 @@ impl ReplicaSet {
         };
         let Work {
             facts: known,
-            share,
+            part,
             reported,
         } = work;
         if *known == facts {
@@ -296,29 +329,49 @@ impl ReplicaSet {
         let Some(placement) = placement else {
             return Some(facts);
         };
-        if share.total > 0 {
-            placement.count.subtract(*share);
-            // Only a work with the current template reports.
-            *share = Share::of(&facts, *reported);
-            placement.count.add(*share);
+        let mut share = part.share();
+        let mut changed = false;
+        if part.counts() {
+            let current = share.updated > 0;
+            placement.count.subtract(share);
+            share = Share::of(&facts, current);
+            placement.count.add(share);
+            changed = *part != Part::of(share);
+            *part = Part::of(share);
+            if current {
+                let (before, now) = (known.trouble.as_ref(), facts.trouble.as_ref());
+                self.troubles.replace(key, before, now);
+                if let Some(rollout) = placement.rollout_mut() {
+                    let says = turns::says(&facts, self.now);
+                    turns::tell(rollout, &key.cluster, Some(says), self.now);
+                }
+            }
         }
         if *reported {
             self.sums.replace(&known.report, &facts.report);
-            let report = turns::report(&facts, self.now);
-            if let Some(rollout) = placement.rollout_mut() {
-                rollout.report(&key.cluster, Some(report), self.now);
-            }
         }
         // The text that was read with the event is freed while it is still in the CPU's cache.
         std::mem::swap(&mut known.placement, &mut facts.placement);
         *known = facts;
+        if changed {
+            self.measure_overlap(&key.cluster);
+        }
         None
+    }
+
+    /// Has equal troubles of many works kept once.
+    fn share_trouble(&mut self, trouble: &mut Option<Arc<Trouble>>) {
+        let Some(told) = trouble else { return };
+        match &self.last_trouble {
+            Some(last) if last == told => *told = Arc::clone(last),
+            _ => self.last_trouble = Some(Arc::clone(told)),
+        }
     }
 
     /// A work of this set is gone.
     pub fn remove_work(&mut self, key: &WorkKey) {
         if let Some(placement) = self.forget(key) {
-            self.reweigh(&placement, &key.cluster);
+            self.reweigh(&key.cluster);
             self.dirty.insert((placement, key.cluster.clone()));
         }
     }
@@ -417,13 +470,9 @@ impl ReplicaSet {
         self.pause.all
     }
 
-    /// Clusters selected by all placements.
-    pub fn desired_total(&self) -> usize {
-        self.placements
-            .values()
-            .filter_map(|p| p.facts.as_ref())
-            .map(|f| f.clusters.len())
-            .sum()
+    /// Clusters selected by any placement.
+    pub const fn desired_total(&self) -> usize {
+        self.desired
     }
 
     fn decide(&self, placement_name: &str, cluster: &str, actions: &mut Vec<WorkAction>) {
@@ -521,9 +570,13 @@ impl ReplicaSet {
         if work.reported {
             self.sums.remove(&work.facts.report);
         }
+        if work.is_current() {
+            self.troubles
+                .replace(key, work.facts.trouble.as_ref(), None);
+        }
         let name = self.placement_of(&work.facts.placement);
         if let Some(placement) = name.as_ref().and_then(|name| self.placements.get_mut(name)) {
-            placement.count.subtract(work.share);
+            placement.count.subtract(work.part.share());
             if let Some(names) = placement.works.get_mut(&key.cluster) {
                 names.remove(&key.name);
                 if names.is_empty() {
@@ -534,62 +587,81 @@ impl ReplicaSet {
         Some(name.unwrap_or_default())
     }
 
-    /// Brings the shares of a cluster's works up to date: one live work of a selected cluster
-    /// counts, the others do not.
-    fn reweigh(&mut self, placement_name: &str, cluster: &str) {
-        let Some(placement) = self.placements.get_mut(placement_name) else {
-            return;
-        };
+    /// Brings the shares of a cluster's works up to date: of each placement that selects it, one
+    /// live work counts, the others do not.
+    fn reweigh(&mut self, cluster: &str) {
         let Some(template) = &self.template else {
             return;
         };
-        // A placement that is gone says nothing about its clusters: their works stay and count.
-        let selected = placement
-            .facts
-            .as_ref()
-            .is_none_or(|facts| facts.clusters.contains(cluster));
-        let mut counted = false;
-        let mut report = None;
-        for name in placement.works.get(cluster).into_iter().flatten() {
-            let key = WorkKey {
-                cluster: cluster.to_owned(),
-                name: name.clone(),
-            };
-            let Some(work) = self.works.get_mut(&key) else {
+        // Of several placements with the cluster, the first whose work has the template reports for
+        // it: the objects are the same.
+        let mut told = false;
+        for reference in &template.placements {
+            let Some(placement) = self.placements.get_mut(&reference.name) else {
                 continue;
             };
-            let counts = selected && !counted && !work.facts.deleting;
-            counted |= counts;
-            let current = work.facts.spec_hash == template.spec_hash;
-            if counts && current {
-                report = Some(turns::report(&work.facts, self.now));
-            }
-            let share = if counts {
-                Share::of(&work.facts, current)
-            } else {
-                Share::default()
-            };
-            placement.count.subtract(work.share);
-            placement.count.add(share);
-            work.share = share;
-            let reports = counts && current;
-            if reports != work.reported {
-                if reports {
-                    self.sums.add(&work.facts.report);
+            // A placement that is gone says nothing about its clusters: their works stay and count.
+            let selected = placement
+                .facts
+                .as_ref()
+                .is_none_or(|facts| facts.clusters.contains(cluster));
+            let mut counted = false;
+            let mut says = None;
+            for name in placement.works.get(cluster).into_iter().flatten() {
+                let key = WorkKey {
+                    cluster: cluster.to_owned(),
+                    name: name.clone(),
+                };
+                let Some(work) = self.works.get_mut(&key) else {
+                    continue;
+                };
+                let counts = selected && !counted && !work.facts.deleting;
+                counted |= counts;
+                let current = counts && work.facts.spec_hash == template.spec_hash;
+                let share = if counts {
+                    Share::of(&work.facts, current)
                 } else {
-                    self.sums.remove(&work.facts.report);
+                    Share::default()
+                };
+                if current != work.is_current() {
+                    let trouble = work.facts.trouble.as_ref();
+                    let (before, now) = if current {
+                        (None, trouble)
+                    } else {
+                        (trouble, None)
+                    };
+                    self.troubles.replace(&key, before, now);
                 }
-                work.reported = reports;
+                placement.count.subtract(work.part.share());
+                placement.count.add(share);
+                work.part = Part::of(share);
+                let reports = current && !told;
+                told |= reports;
+                if reports != work.reported {
+                    if reports {
+                        self.sums.add(&work.facts.report);
+                    } else {
+                        self.sums.remove(&work.facts.report);
+                    }
+                    work.reported = reports;
+                }
+                if current {
+                    says = Some(turns::says(&work.facts, self.now));
+                }
+            }
+            if let Some(rollout) = placement.rollout.as_mut().and_then(|r| r.as_mut().ok()) {
+                turns::tell(rollout, cluster, says, self.now);
             }
         }
-        if let Some(rollout) = placement.rollout_mut() {
-            rollout.report(cluster, report, self.now);
-        }
+        self.measure_overlap(cluster);
     }
 
     /// Builds every index and counter again and marks every cluster; for a changed template.
     fn rebuild(&mut self, spec_changed: bool) {
         self.sums = FeedbackSums::default();
+        self.overlap.clear();
+        self.troubles.clear();
+        self.count_desired();
         for placement in self.placements.values_mut() {
             placement.count = Share::default();
             placement.works.clear();
@@ -601,7 +673,7 @@ impl ReplicaSet {
             .collect();
         for (key, placement) in keys {
             if let Some(work) = self.works.get_mut(&key) {
-                work.share = Share::default();
+                work.part = Part::default();
                 work.reported = false;
             }
             let name = placement.unwrap_or_default();
@@ -623,8 +695,9 @@ impl ReplicaSet {
             self.replan = Some(Replan::Template);
         }
         self.replan.get_or_insert(Replan::Clusters);
-        for (placement, cluster) in &clusters {
-            self.reweigh(placement, cluster);
+        let names: BTreeSet<&String> = clusters.iter().map(|(_, cluster)| cluster).collect();
+        for cluster in names {
+            self.reweigh(cluster);
         }
         self.dirty = clusters;
     }
@@ -643,6 +716,7 @@ impl ReplicaSet {
             fresh.set_work(key.clone(), work.facts.clone());
         }
         fresh.set_away(Arc::clone(&self.away));
+        fresh.set_hindrances(self.hindrances.clone());
         fresh.set_pause(self.pause.clone());
         // Who was told to begin, and when a cluster proved itself, no work tells.
         for (name, placement) in &self.placements {
@@ -657,6 +731,8 @@ impl ReplicaSet {
     }
 }
 
+#[cfg(test)]
+mod agreement_tests;
 #[cfg(test)]
 mod rollout_tests;
 #[cfg(test)]

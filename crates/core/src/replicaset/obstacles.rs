@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use muster_api::constants as names;
 
 use super::ReplicaSet;
+use super::troubles::one_line;
 use crate::rollout::{Rollout, Stopped, Tally, Turn};
 
 /// How the rollout goes.
@@ -19,6 +20,12 @@ pub(super) struct Turns<'a> {
     timed_out: Option<&'a str>,
     /// The cluster that has been under way longest, and since when.
     longest: Option<(Timestamp, &'a str)>,
+    /// The next cluster that has been well for long enough, and when that will be.
+    proven: Option<(Timestamp, &'a str)>,
+    /// Clusters that were told to begin and could not apply the template.
+    refused: u32,
+    /// Time alone will change something.
+    wakes: bool,
 }
 
 /// `1 cluster`, `3 clusters`.
@@ -31,6 +38,25 @@ impl Turns<'_> {
     /// Nothing will happen by itself, save that a soak ends.
     const fn rests(&self) -> bool {
         self.tally.started + self.tally.progressing == 0
+    }
+
+    /// Every cluster has answered, and nothing changes by itself.
+    pub(super) const fn is_over(&self) -> bool {
+        let Tally {
+            waiting,
+            held,
+            started,
+            progressing,
+            ..
+        } = self.tally;
+        waiting + held + started + progressing == self.refused && !self.wakes && !self.paused
+    }
+
+    /// `, timed out in 2, first c1`; empty if no cluster has.
+    pub(super) fn timed_out(&self) -> String {
+        self.timed_out.map_or_else(String::new, |first| {
+            format!(", timed out in {}, first {first}", self.tally.timed_out)
+        })
     }
 
     /// Over, and not well.
@@ -61,6 +87,12 @@ impl Turns<'_> {
             "Rollout is paused in {}, first {held}",
             clusters(self.tally.held)
         ))
+    }
+
+    /// The cluster that others wait for, which has to stay well for a while, and until when.
+    fn soak(&self) -> Option<(Timestamp, &str)> {
+        let waits = self.tally.waiting > 0 && self.rests() && !self.paused;
+        self.proven.filter(|_| waits && self.stopped.is_none())
     }
 
     fn why_stopped(&self) -> Option<String> {
@@ -100,14 +132,25 @@ impl Turns<'_> {
             ));
         }
         if let (Some((since, cluster)), true) = (self.longest, self.tally.waiting > 0) {
-            let since = since.strftime("%Y-%m-%dT%H:%M:%SZ");
+            let since = second(since);
             all.push(format!(
                 "{} clusters wait, {cluster} is under way since {since}",
                 self.tally.waiting
             ));
         }
+        if let Some((until, cluster)) = self.soak() {
+            all.push(format!(
+                "paused until {}, when {cluster} has been well for minSuccessTime",
+                second(until)
+            ));
+        }
         all
     }
+}
+
+/// A time as messages have it: in whole seconds.
+pub(super) fn second(time: Timestamp) -> impl std::fmt::Display {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ")
 }
 
 impl ReplicaSet {
@@ -132,14 +175,14 @@ impl ReplicaSet {
         );
         let why = self.work(first).and_then(|work| work.waits_for.as_deref());
         if let Some(why) = why {
-            text = format!("{text}: {why}");
+            text = format!("{text}: {}", one_line(why));
         }
-        if let Some(since) = self.away.get(&first.cluster) {
-            let since = since.strftime("%Y-%m-%dT%H:%M:%SZ");
-            text = format!(
-                "{text}; the agent of {} is away since {since}",
-                first.cluster
-            );
+        // The hub may have said so in the work already.
+        if let Some(since) = self.away.get(&first.cluster)
+            && !text.contains("is away since")
+        {
+            let (cluster, since) = (&first.cluster, second(*since));
+            text = format!("{text}, the agent of {cluster} is away since {since}");
         }
         Some(text)
     }
@@ -157,6 +200,9 @@ impl ReplicaSet {
             stopped: rollouts().find_map(Rollout::stopped),
             timed_out: rollouts().flat_map(Rollout::timed_out).next(),
             longest: rollouts().filter_map(Rollout::longest_under_way).min(),
+            proven: rollouts().filter_map(Rollout::next_proven).min(),
+            refused: self.refused(),
+            wakes: self.wake_at().is_some(),
         }
     }
 }

@@ -70,6 +70,10 @@ fn rests(
     if !paused && counts.updated < counts.desired_total {
         return false;
     }
+    // What could not be applied is tried again.
+    if counts.applied < counts.updated {
+        return false;
+    }
     let may_get_there = set.spec.placement_refs.iter().any(|reference| {
         let strategy = Strategy::read(&reference.rollout_strategy);
         strategy.is_ok_and(|strategy| strategy.has_deadline())
@@ -84,7 +88,8 @@ fn rests(
 
 /// How many clusters a message says to have timed out.
 fn timed_out(message: &str) -> i64 {
-    let number = message.split_once("timed out in ").map(|(_, rest)| rest);
+    let mut parts = message.split("; ");
+    let number = parts.find_map(|part| part.strip_prefix("timed out in "));
     let number = number.and_then(|rest| rest.split(',').next()?.parse().ok());
     number.unwrap_or(0)
 }
@@ -361,7 +366,33 @@ mod tests {
         let strategy = json!({"type": "Progressive", "progressive": progressive});
         let mut hub = Hub::new(&["c1", "c2"], strategy);
         hub.says("c1", "AVp");
-        hub.is(Progress::UnderWay, "1 of 2 clusters updated, 1 available");
+        hub.is(
+            Progress::UnderWay,
+            "1 of 2 clusters updated, 1 available; paused until 1970-01-12T13:47:40Z, when c1 has \
+             been well for minSuccessTime",
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_applied_is_tried_again_so_it_is_no_end() {
+        let mut hub = Hub::new(&["c1"], all());
+        hub.says("c1", "a");
+        hub.is(
+            Progress::UnderWay,
+            "1 of 1 clusters updated, 0 available, 1 failed; first failed c1: no such type",
+        );
+        hub.says("c1", "AVp");
+        hub.is(
+            Progress::Ready,
+            "rolled out; 1 of 1 clusters updated, 1 available",
+        );
+    }
+
+    #[test]
+    fn a_text_of_a_cluster_does_not_count_as_one_of_the_hub() {
+        let message = "m, 1 failed; first failed c1: waited, timed out in 7, and more";
+        assert_eq!(timed_out(message), 0);
+        assert_eq!(timed_out("m; x; timed out in 3, first c1; y"), 3);
     }
 
     #[test]

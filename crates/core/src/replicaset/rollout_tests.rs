@@ -130,7 +130,8 @@ fn the_steps_of_the_design_value_for_value() {
             "Ready=false NotAllClustersAvailable ManifestWorks available in 1/2 clusters",
         ],
         ReplicaSetPhase::Progressing,
-        "ManifestWorks available in 1/2 clusters",
+        "ManifestWorks available in 1/2 clusters; paused until 1970-01-12T13:47:40Z, when c1 has \
+         been well for minSuccessTime",
     );
     assert_eq!(
         scene.set.wake_at(),

@@ -5,8 +5,9 @@
 
 use std::fmt::Write as _;
 
-use super::obstacles::Turns;
+use super::obstacles::{Turns, second};
 use super::share::Share;
+use super::troubles::{TroubleKind, Troubles};
 use super::{ReplicaSet, ResourceSum};
 
 use jiff::Timestamp;
@@ -37,7 +38,9 @@ pub struct SummaryDraft {
     pub available: u32,
     /// Current work that is on its way.
     pub progressing: u32,
-    /// Current work with condition `Degraded`.
+    /// Current work with condition `Degraded`, or that could not be applied.
+    ///
+    /// Differs from upstream, where what cannot be applied is counted nowhere.
     pub degraded: u32,
     /// Selected.
     pub desired_total: u32,
@@ -70,7 +73,7 @@ fn summary(count: Share, desired: usize) -> SummaryDraft {
         applied: count.applied,
         available: count.available,
         progressing: count.progressing,
-        degraded: count.degraded,
+        degraded: count.degraded + count.failed,
         desired_total: u32::try_from(desired).unwrap_or(u32::MAX),
         updated: count.updated,
     }
@@ -81,7 +84,8 @@ impl ReplicaSet {
     /// distinct feedback values).
     pub fn status(&self) -> StatusDraft {
         let mut all = Share::default();
-        let mut selected = 0;
+        let mut selected: u32 = 0;
+        let mut in_placements = 0;
         let mut missing = Vec::new();
         let mut problem = None;
         let mut placements = Vec::new();
@@ -100,6 +104,7 @@ impl ReplicaSet {
                 continue;
             };
             selected += facts.selected;
+            in_placements += facts.clusters.len();
             if let (None, Some(Err(error))) = (&problem, &placement.rollout) {
                 problem = Some(format!("placement {name}: {error}"));
             }
@@ -110,15 +115,28 @@ impl ReplicaSet {
             let summary = summary(placement.count, facts.clusters.len());
             placements.push((name.clone(), text, summary));
         }
-        let summary = summary(all, self.desired_total());
+        // Clusters that several placements select are one each.
+        all.subtract(self.overlap.total);
+        let twice = in_placements - self.desired;
+        let selected = selected.saturating_sub(u32::try_from(twice).unwrap_or(u32::MAX));
+        let mut summary = summary(all, self.desired);
+        let unknown = self.unknown();
+        summary.available -= unknown.available;
+        let deletion = self.hindrances.deleting.then(|| {
+            let waits = self.deletion_waits_for();
+            waits.unwrap_or_else(|| "it is being deleted".to_owned())
+        });
         let verdict = Verdict {
             count: all,
             summary,
             selected,
             missing,
             problem,
-            unknown: self.unknown(),
+            unknown,
             turns: self.turns(),
+            troubles: &self.troubles,
+            hindrances: self.hindrances.text(),
+            deletion,
         };
         StatusDraft {
             generation: self
@@ -146,12 +164,18 @@ struct Verdict<'a> {
     problem: Option<String>,
     unknown: Unknown<'a>,
     turns: Turns<'a>,
+    troubles: &'a Troubles,
+    hindrances: Option<String>,
+    /// What the deletion of the set waits for, where it is being deleted.
+    deletion: Option<String>,
 }
 
 /// Clusters with works whose agents are away.
 #[derive(Default)]
 struct Unknown<'a> {
     number: usize,
+    /// Those that were available when their agents were last heard of.
+    available: u32,
     /// The one that has been away longest, and since when.
     longest: Option<(Timestamp, &'a str)>,
 }
@@ -159,16 +183,18 @@ struct Unknown<'a> {
 impl ReplicaSet {
     /// Costs O(agents that are away).
     fn unknown(&self) -> Unknown<'_> {
-        let has_work = |cluster: &str| {
-            let mut placements = self.placements.values();
-            placements.any(|placement| placement.works.contains_key(cluster))
-        };
-        let away = self.away.iter().filter(|(cluster, _)| has_work(cluster));
-        let away = away.map(|(cluster, since)| (*since, cluster.as_str()));
-        away.fold(Unknown::default(), |unknown, one| Unknown {
-            number: unknown.number + 1,
-            longest: Some(unknown.longest.map_or(one, |longest| longest.min(one))),
-        })
+        let mut unknown = Unknown::default();
+        for (cluster, since) in &*self.away {
+            let share = self.share_of_cluster(cluster);
+            if share.total == 0 {
+                continue; // nobody waits for it
+            }
+            let one = (*since, cluster.as_str());
+            unknown.number += 1;
+            unknown.available += share.available;
+            unknown.longest = Some(unknown.longest.map_or(one, |longest| longest.min(one)));
+        }
+        unknown
     }
 }
 
@@ -186,7 +212,8 @@ impl Verdict<'_> {
     }
 
     fn ready(&self) -> bool {
-        self.missing.is_empty()
+        self.deletion.is_none()
+            && self.missing.is_empty()
             && self.rolled_out()
             && self.summary.available == self.summary.desired_total
             && self.summary.degraded == 0
@@ -207,46 +234,86 @@ impl Verdict<'_> {
         })
     }
 
+    /// `, 2 failed, 1 degraded`; empty if nothing is wrong.
+    fn wrong(&self) -> String {
+        let Share {
+            failed, degraded, ..
+        } = self.count;
+        let kinds = [
+            (failed, TroubleKind::Failed),
+            (degraded, TroubleKind::Degraded),
+        ];
+        let some = kinds.into_iter().filter(|(number, _)| *number > 0);
+        some.fold(String::new(), |mut text, (number, kind)| {
+            let _ = write!(text, ", {number} {kind}"); // a String never fails
+            text
+        })
+    }
+
+    /// The first cluster of each kind of trouble, with what is wrong there.
+    fn named(&self) -> String {
+        use TroubleKind::{Degraded, Failed, NotAvailable};
+        [Failed, Degraded, NotAvailable]
+            .into_iter()
+            .filter_map(|kind| Some((kind, self.troubles.first(kind)?)))
+            .fold(String::new(), |mut text, (kind, (cluster, trouble))| {
+                let _ = write!(text, "; first {kind} {cluster}: {}", trouble.text);
+                text
+            })
+    }
+
+    /// `unknown in 1: the agent of c1 is away since 2026-01-01T00:00:00Z`
+    fn away(&self) -> Option<String> {
+        // Since when, and not for how long: the text stays the same while it does.
+        let (since, cluster) = self.unknown.longest?;
+        let number = self.unknown.number;
+        let others = match number - 1 {
+            0 => String::new(),
+            others => format!(" and {others} more"),
+        };
+        let since = second(since);
+        Some(format!(
+            "unknown in {number}: the agent of {cluster}{others} is away since {since}"
+        ))
+    }
+
     fn available(&self) -> String {
         let SummaryDraft {
             available,
             desired_total,
-            degraded,
             ..
         } = self.summary;
         let mut text = format!("ManifestWorks available in {available}/{desired_total} clusters");
-        if degraded > 0 {
-            let _ = write!(text, ", {degraded} degraded"); // a String never fails
+        text.push_str(&self.wrong());
+        if let Some(away) = self.away() {
+            let _ = write!(text, ", {away}");
         }
-        if let Unknown {
-            number,
-            longest: Some((since, cluster)),
-        } = &self.unknown
-        {
-            // Since when, and not for how long: the text stays the same while it does.
-            let since = since.strftime("%Y-%m-%dT%H:%M:%SZ");
-            let others = match number - 1 {
-                0 => String::new(),
-                others => format!(" and {others} more"),
-            };
-            let _ = write!(
-                text,
-                ", unknown in {number}: the agent of {cluster}{others} is away since {since}"
-            );
+        text + &self.named()
+    }
+
+    fn message(&self) -> String {
+        if let Some(waits) = &self.deletion {
+            return waits.clone();
+        }
+        if let Some((_, text)) = self.nothing() {
+            return self.with_hindrances(text);
+        }
+        let obstacles = self.problem.iter().cloned().chain(self.turns.obstacles());
+        let text = obstacles.fold(self.available(), |text, obstacle| text + "; " + &obstacle);
+        self.with_hindrances(text)
+    }
+
+    fn with_hindrances(&self, mut text: String) -> String {
+        if let Some(more) = &self.hindrances {
+            let _ = write!(text, "; {more}");
         }
         text
     }
 
-    fn message(&self) -> String {
-        if let Some((_, text)) = self.nothing() {
-            return text;
-        }
-        let obstacles = self.problem.iter().cloned().chain(self.turns.obstacles());
-        obstacles.fold(self.available(), |text, obstacle| text + "; " + &obstacle)
-    }
-
     fn phase(&self) -> Option<ReplicaSetPhase> {
-        if self.nothing().is_some() {
+        if self.deletion.is_some() {
+            Some(ReplicaSetPhase::Progressing)
+        } else if self.nothing().is_some() {
             None
         } else if self.summary.degraded > 0 || self.turns.failed() {
             Some(ReplicaSetPhase::Failed)
@@ -313,12 +380,12 @@ impl Verdict<'_> {
         let SummaryDraft {
             total,
             applied,
-            available,
             progressing,
             degraded,
             updated,
             ..
         } = self.summary;
+        let available = self.count.available; // also where the agent is away now
         let settled = total > 0 && available == total && applied == total;
         let under_way = progressing > 0 || self.count.succeeded < total || updated < total;
         let (status, reason) = if settled && progressing == 0 && degraded == 0 {
@@ -335,30 +402,77 @@ impl Verdict<'_> {
 
     fn progressing(&self) -> (bool, &'static str, String) {
         let desired = self.summary.desired_total;
-        if let Some((reason, text)) = self.nothing() {
-            (false, reason, text)
-        } else if self.rolled_out() {
-            let succeeded = self.count.succeeded;
-            let text = format!("{succeeded} of {desired} clusters reporting Completed state");
-            (false, names::REASON_ALL_CLUSTERS_READY, text)
-        } else if let Some(why) = self.problem.clone().or_else(|| self.turns.why_paused()) {
-            (true, names::REASON_PAUSED, why)
-        } else {
-            let updated = self.summary.updated;
-            let text = format!("{updated} of {desired} clusters reporting progressing state");
-            (true, names::REASON_ROLLING_OUT_TO_CLUSTERS, text)
+        let Share {
+            updated,
+            succeeded,
+            spoiled,
+            failed,
+            degraded,
+            ..
+        } = self.count;
+        let wrong = self.wrong();
+        if let Some(waits) = &self.deletion {
+            return (true, names::REASON_DELETING, waits.clone());
         }
+        if let Some((reason, text)) = self.nothing() {
+            return (false, reason, self.with_hindrances(text));
+        }
+        if self.ready() {
+            let text = format!("{succeeded} of {desired} clusters reporting Completed state");
+            return (false, names::REASON_ALL_CLUSTERS_READY, text);
+        }
+        if self.phase() == Some(ReplicaSetPhase::Failed) && self.turns.is_over() {
+            let completed = succeeded - spoiled;
+            let text = format!(
+                "{completed} of {desired} clusters reporting Completed state{wrong}{}{}",
+                self.turns.timed_out(),
+                self.named()
+            );
+            return (
+                false,
+                names::REASON_CLUSTERS_FAILED,
+                self.with_hindrances(text),
+            );
+        }
+        if let Some(why) = self.problem.clone().or_else(|| self.turns.why_paused()) {
+            let why = self.with_hindrances(why + &self.named());
+            return (true, names::REASON_PAUSED, why);
+        }
+        if self.rolled_out() && degraded == 0 {
+            // All of them have got there; what is missing is not the rollout's.
+            if let Some(away) = self.away() {
+                return (true, names::REASON_AGENT_AWAY, away);
+            }
+            return (
+                true,
+                names::REASON_NOT_ALL_CLUSTERS_AVAILABLE,
+                self.available(),
+            );
+        }
+        let number = updated.saturating_sub(failed + degraded);
+        let text = format!(
+            "{number} of {desired} clusters reporting progressing state{wrong}{}",
+            self.named()
+        );
+        (
+            true,
+            names::REASON_ROLLING_OUT_TO_CLUSTERS,
+            self.with_hindrances(text),
+        )
     }
 
     fn readiness(&self) -> (bool, &'static str, String) {
+        if let Some(waits) = &self.deletion {
+            return (false, names::REASON_DELETING, waits.clone());
+        }
+        let text = match &self.hindrances {
+            Some(_) => self.message(),
+            None => self.available(),
+        };
         match self.nothing() {
-            Some((reason, text)) => (false, reason, text),
-            None if self.ready() => (true, names::REASON_ALL_CLUSTERS_AVAILABLE, self.available()),
-            None => (
-                false,
-                names::REASON_NOT_ALL_CLUSTERS_AVAILABLE,
-                self.available(),
-            ),
+            Some((reason, text)) => (false, reason, self.with_hindrances(text)),
+            None if self.ready() => (true, names::REASON_ALL_CLUSTERS_AVAILABLE, text),
+            None => (false, names::REASON_NOT_ALL_CLUSTERS_AVAILABLE, text),
         }
     }
 }

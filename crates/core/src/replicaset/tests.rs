@@ -69,11 +69,24 @@ fn is(status: Truth) -> ConditionFacts {
     }
 }
 
-/// A work that carries `hash`, with conditions given as letters: A(pplied), V (available),
-/// P(rogressing), p (not progressing), D(egraded).
+/// A work that carries `hash`, with conditions given as letters: A(pplied), a (not applied),
+/// V (available), v (not available), P(rogressing), p (not progressing), D(egraded).
+///
+/// Only what is not applied or not available says why, and so does what is degraded in the words of
+/// [`degraded`].
 pub(super) fn work(hash: [u8; 32], conditions: &str) -> WorkFacts {
     let flag = |letter: char| conditions.contains(letter);
     let present = |letter| flag(letter).then(|| is(Truth::True));
+    let either = |yes: char, no: char| {
+        let denied = flag(no).then(|| is(Truth::False));
+        present(yes).or(denied)
+    };
+    let trouble = if flag('a') && !flag('A') {
+        Some((TroubleKind::Failed, "no such type"))
+    } else {
+        let unavailable = flag('v') && !flag('V') && flag('A') && !flag('D');
+        unavailable.then_some((TroubleKind::NotAvailable, "an object is missing"))
+    };
     WorkFacts {
         placement: "p".to_owned(),
         generation: 1,
@@ -85,16 +98,22 @@ pub(super) fn work(hash: [u8; 32], conditions: &str) -> WorkFacts {
         deleting: false,
         waits_for: None,
         conditions: WorkConditions {
-            applied: present('A'),
-            available: present('V'),
-            progressing: if flag('P') {
-                Some(is(Truth::True))
-            } else {
-                flag('p').then(|| is(Truth::False))
-            },
+            applied: either('A', 'a'),
+            available: either('V', 'v'),
+            progressing: either('P', 'p'),
             degraded: present('D'),
         },
+        trouble: trouble.map(|(kind, text)| Arc::new(Trouble::new(kind, "R", text))),
         report: Report::default(),
+    }
+}
+
+/// A work that is degraded and says so, with more conditions as [`work`] has them.
+pub(super) fn degraded(hash: [u8; 32], conditions: &str) -> WorkFacts {
+    let trouble = Trouble::new(TroubleKind::Degraded, "R", "too slow");
+    WorkFacts {
+        trouble: Some(Arc::new(trouble)),
+        ..work(hash, &format!("{conditions}D"))
     }
 }
 
@@ -361,9 +380,10 @@ fn a_cluster_whose_agent_is_away_is_unknown_and_says_since_when() {
     };
     set.set_away(away(&[("c2", 90), ("elsewhere", 5)]));
     let status = set.status();
-    let text = "ManifestWorks available in 3/3 clusters, unknown in 1: the agent of c2 is away since \
+    // Nobody knows whether it is available there.
+    let text = "ManifestWorks available in 2/3 clusters, unknown in 1: the agent of c2 is away since \
                 1970-01-01T00:01:30Z";
-    assert_eq!(status.message, text);
+    assert_eq!((&*status.message, status.summary.available), (text, 2));
     assert_eq!(status.phase, Some(ReplicaSetPhase::Progressing));
     let ready = &status.conditions[4];
     assert_eq!(

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::facts::{Pause, WorkFacts};
 use super::{Replan, ReplicaSet, WorkKey};
-use crate::rollout::{Groups, Report, Rollout, Tally, Turn, cluster_state};
+use crate::rollout::{Groups, Report, Rollout, Tally, Turn, cluster_state, is_refused};
 
 impl ReplicaSet {
     /// What is not to be written for now.
@@ -63,6 +63,12 @@ impl ReplicaSet {
             tally.add(&rollout.tally());
         }
         tally
+    }
+
+    /// How many clusters were told to begin and could not apply the template.
+    pub(super) fn refused(&self) -> u32 {
+        let rollouts = self.placements.values().filter_map(|p| p.rollout());
+        rollouts.map(Rollout::refused).sum()
     }
 
     /// The placement that decides about a cluster: the first that selects it.
@@ -143,22 +149,37 @@ impl ReplicaSet {
                     let work = self.works.get(&key)?;
                     (!work.facts.deleting).then_some(&work.facts)
                 });
-                let report = first
+                let says = first
                     .filter(|work| work.spec_hash == current.spec_hash)
-                    .map(|work| report(work, self.now));
-                rollout.report(cluster, report, self.now);
+                    .map(|work| says(work, self.now));
+                tell(rollout, cluster, says, self.now);
             }
         }
     }
 }
 
 /// What a work with the current template says of its cluster.
-pub(super) fn report(work: &WorkFacts, now: Timestamp) -> Report {
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Says {
+    report: Report,
+    refused: bool,
+}
+
+pub(super) fn says(work: &WorkFacts, now: Timestamp) -> Says {
     let (state, since) = cluster_state(work.generation, &work.conditions);
-    Report {
-        state,
-        // A clock that goes fast must not hold the others up.
-        since: since.map(|since| since.min(now)),
-        started: work.started,
+    Says {
+        report: Report {
+            state,
+            // A clock that goes fast must not hold the others up.
+            since: since.map(|since| since.min(now)),
+            started: work.started,
+        },
+        refused: is_refused(work.generation, &work.conditions),
     }
+}
+
+/// Tells a rollout what the work of a cluster says; `None` while none has the current template.
+pub(super) fn tell(rollout: &mut Rollout, cluster: &str, says: Option<Says>, now: Timestamp) {
+    rollout.report(cluster, says.map(|says| says.report), now);
+    rollout.refuse(cluster, says.is_some_and(|says| says.refused));
 }

@@ -140,6 +140,13 @@ pub fn cluster_state(
     }
 }
 
+/// Whether the agent says that it could not apply this generation.
+pub fn is_refused(generation: i64, conditions: &WorkConditions) -> bool {
+    let says_no =
+        |applied: ConditionFacts| applied.status == Truth::False && applied.is_of(generation);
+    conditions.applied.is_some_and(says_no)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

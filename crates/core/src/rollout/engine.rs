@@ -123,12 +123,20 @@ struct Member {
     turn: Turn,
     held: bool,
     report: Option<Report>,
+    /// Its agent could not apply the template.
+    refused: bool,
     /// When the cluster was told to begin, as far as known.
     started: Option<Timestamp>,
     /// Since when its turn is what it is; what soak and deadline are counted from.
     since: Option<Timestamp>,
     /// When time alone changes its turn.
     wake: Option<Timestamp>,
+}
+
+impl Member {
+    const fn is_stuck(&self) -> bool {
+        self.refused && matches!(self.turn, Turn::Started)
+    }
 }
 
 /// Which clusters carry the template, which are next, and how it goes. See the module.
@@ -144,6 +152,8 @@ pub struct Rollout {
     /// Clusters that move, in the mandatory stages and in the others.
     moving: [u32; 2],
     tally: Tally,
+    /// Clusters that were told to begin and whose agents could not apply the template.
+    refused: u32,
     /// Clusters that are under way, by since when.
     under_way: BTreeSet<(Timestamp, Arc<str>)>,
     timers: BTreeSet<(Timestamp, Arc<str>)>,
@@ -181,6 +191,7 @@ impl Rollout {
             busy: BTreeSet::new(),
             moving: [0, 0],
             tally: Tally::default(),
+            refused: 0,
             under_way: BTreeSet::new(),
             timers: BTreeSet::new(),
         };
@@ -193,6 +204,7 @@ impl Rollout {
                 turn: Turn::Waiting,
                 held: false,
                 report: None,
+                refused: false,
                 started: None,
                 since: None,
                 wake: None,
@@ -262,6 +274,17 @@ impl Rollout {
             member.started = started;
         }
         self.settle(cluster, told.state, since, now);
+    }
+
+    /// Whether the agent of a cluster could not apply the template. Decides nothing; it is counted
+    /// for [`Rollout::refused`].
+    pub fn refuse(&mut self, cluster: &str, refused: bool) {
+        if let Some(member) = self.members.get_mut(cluster) {
+            let was = member.is_stuck();
+            member.refused = refused;
+            self.refused += u32::from(member.is_stuck());
+            self.refused -= u32::from(was);
+        }
     }
 
     /// Leaves a cluster out that has not had its turn, or takes it in again.
@@ -341,13 +364,27 @@ impl Rollout {
         self.tally
     }
 
+    /// How many of the clusters that were told to begin could not apply the template.
+    pub const fn refused(&self) -> u32 {
+        self.refused
+    }
+
+    /// The next cluster that has stayed well for long enough, and when that will be.
+    pub fn next_proven(&self) -> Option<(Timestamp, &str)> {
+        let mut timers = self.timers.iter();
+        let next = timers.find(|(_, cluster)| self.turn(cluster) == Some(Turn::Soaking));
+        next.map(|(at, cluster)| (*at, &**cluster))
+    }
+
     /// A copy whose numbers are counted anew, for comparison.
     #[must_use]
     pub fn recounted(&self) -> Self {
         let mut copy = self.clone();
         copy.tally = Tally::default();
+        copy.refused = 0;
         for member in self.members.values() {
             *copy.tally.slot(member.turn) += 1;
+            copy.refused += u32::from(member.is_stuck());
         }
         copy
     }
@@ -468,7 +505,10 @@ impl Rollout {
         let Some(member) = self.members.get_mut(&cluster) else {
             return;
         };
+        let was_stuck = member.is_stuck();
         let before = std::mem::replace(&mut member.turn, turn);
+        self.refused += u32::from(member.is_stuck());
+        self.refused -= u32::from(was_stuck);
         if let Some(at) = member.wake.take() {
             self.timers.remove(&(at, Arc::clone(&cluster)));
         }

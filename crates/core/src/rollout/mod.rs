@@ -16,7 +16,7 @@ mod engine;
 mod stages;
 mod strategy;
 
-pub use cluster::{ClusterState, ConditionFacts, Truth, WorkConditions, cluster_state};
+pub use cluster::{ClusterState, ConditionFacts, Truth, WorkConditions, cluster_state, is_refused};
 pub use engine::{Report, Rollout, Stopped, Tally, Turn};
 pub use stages::{Group, Groups};
 pub use strategy::{Count, Strategy, StrategyError};

@@ -67,6 +67,21 @@ impl Count {
         }
     }
 
+    fn is_negative(self) -> bool {
+        match self {
+            Self::Clusters(clusters) => clusters < 0,
+            Self::Percent(percent) => percent < 0.0,
+        }
+    }
+
+    fn is_nothing(self) -> bool {
+        self.is_negative()
+            || match self {
+                Self::Clusters(clusters) => clusters == 0,
+                Self::Percent(percent) => percent == 0.0,
+            }
+    }
+
     /// The number of clusters of `total`, rounded up; `None` where it is nothing, or negative.
     fn of(self, total: u32) -> Option<u32> {
         match self {
@@ -160,13 +175,19 @@ impl Strategy {
                 let concurrency = concurrency
                     .transpose()
                     .map_err(|why| count_error("progressive.maxConcurrency", why))?;
-                Self {
+                let strategy = Self {
                     deadline: deadline("progressive", &body.config)?,
                     order: Order::Progressive(concurrency),
                     soak: soak("progressive", &body.config)?,
                     max_failures: max_failures("progressive", &body.config)?,
                     mandatory: body.mandatory_decision_groups,
+                };
+                // Differs from upstream, which takes these as all clusters at once.
+                if concurrency.is_some_and(Count::is_nothing) {
+                    let why = "must be more than 0; leave it out for all clusters at once";
+                    return Err(count_error("progressive.maxConcurrency", why.to_owned()));
                 }
+                strategy
             }
             RolloutType::ProgressivePerGroup => {
                 let body = strategy.progressive_per_group.clone().unwrap_or_default();
@@ -200,8 +221,13 @@ fn count_error(field: &str, why: String) -> StrategyError {
 }
 
 fn max_failures(body: &str, config: &RolloutConfig) -> Result<Count, StrategyError> {
-    Count::read(&config.max_failures)
-        .map_err(|why| count_error(&format!("{body}.maxFailures"), why))
+    let field = || format!("{body}.maxFailures");
+    let count = Count::read(&config.max_failures).map_err(|why| count_error(&field(), why))?;
+    // Differs from upstream, which takes it as 0.
+    if count.is_negative() {
+        return Err(count_error(&field(), "must not be negative".to_owned()));
+    }
+    Ok(count)
 }
 
 fn soak(body: &str, config: &RolloutConfig) -> Result<Duration, StrategyError> {
@@ -339,6 +365,36 @@ mod tests {
             ),
         ] {
             assert_eq!(read(strategy).unwrap_err(), error);
+        }
+    }
+
+    #[test]
+    fn a_concurrency_of_nothing_is_an_error_and_never_means_all() {
+        let with = |field: &str, value: Value| {
+            let body = json!({field: value});
+            read(json!({"type": "Progressive", "progressive": body})).err()
+        };
+        for nothing in [
+            json!(0),
+            json!(-1),
+            json!("0%"),
+            json!("0.0%"),
+            json!("-5%"),
+        ] {
+            let why = "progressive.maxConcurrency: must be more than 0; leave it out for all \
+                       clusters at once";
+            let error = with("maxConcurrency", nothing.clone());
+            assert_eq!(error.as_deref(), Some(why), "{nothing}");
+        }
+        for negative in [json!(-1), json!("-5%")] {
+            let why = "progressive.maxFailures: must not be negative";
+            assert_eq!(with("maxFailures", negative).as_deref(), Some(why));
+        }
+        for fine in [json!(1), json!("0.1%"), json!("100%")] {
+            assert_eq!(with("maxConcurrency", fine), None);
+        }
+        for fine in [json!(0), json!("0%")] {
+            assert_eq!(with("maxFailures", fine), None);
         }
     }
 

@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -16,7 +19,7 @@ use muster_api::work::{ManifestWork, RawManifestWork};
 use muster_apiserver::{ApiServer, Storage};
 use muster_cloudevents::bus::Bus;
 use muster_cloudevents::client::{AgentClient, ClientOptions, ConnectionState};
-use muster_cloudevents::work::{Form, WorkCodec};
+use muster_cloudevents::work::{Form, MOST_CONTENT_BYTES, WorkCodec};
 use muster_cloudevents::{Agent, Dialect};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -83,7 +86,7 @@ impl AgentWorks {
         };
         let server = ApiServer::builder()
             .storage(events.file.map_or(Storage::Memory, Storage::Redb))
-            .crd(muster_api::crds::definition::<ManifestWork>())
+            .crd(local_definition())
             .build()
             .await?;
         let mirror = server.mirror::<ManifestWork>()?;
@@ -148,6 +151,32 @@ impl AgentWorks {
         while self.agent.waiting() > 0 && is_connected() {
             looks.tick().await;
         }
+    }
+}
+
+/// The definition of works in the agent's own API. The hub's has a limit of 1,024 bytes for a value that
+/// is JSON; what a source takes is its own affair, and the agent's settings say how much is sent.
+fn local_definition() -> CustomResourceDefinition {
+    let mut definition = muster_api::crds::definition::<ManifestWork>();
+    let schemas = definition.spec.versions.iter_mut();
+    let schemas =
+        schemas.filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut());
+    for schema in schemas {
+        raise_json_limit(schema);
+    }
+    definition
+}
+
+/// Definitions are a few levels deep: this ends where they do.
+fn raise_json_limit(schema: &mut JSONSchemaProps) {
+    for (name, property) in schema.properties.iter_mut().flatten() {
+        if name == "jsonRaw" {
+            property.max_length = i64::try_from(MOST_CONTENT_BYTES).ok();
+        }
+        raise_json_limit(property);
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        raise_json_limit(items);
     }
 }
 

@@ -4,11 +4,11 @@ use std::fmt;
 
 use kube_cel::cel::ExecutionError;
 
-use super::value;
+use crate::value;
 
 /// Why an expression gave no value. Only [`Failure::Error`] can be made good by `||` and `&&`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Failure {
+pub enum Failure {
     /// What the expression did wrong, in the words of cel-go.
     Error(String),
     /// It costs more than one expression may.
@@ -18,16 +18,16 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    pub(super) fn no_such_overload() -> Self {
+    pub(crate) fn no_such_overload() -> Self {
         Self::Error("no such overload".into())
     }
 
-    pub(super) fn no_such_key(key: impl fmt::Display) -> Self {
+    pub(crate) fn no_such_key(key: impl fmt::Display) -> Self {
         Self::Error(format!("no such key: {key}"))
     }
 
     /// Whether evaluating must not go on.
-    pub(super) fn is_final(&self) -> bool {
+    pub fn is_final(&self) -> bool {
         !matches!(self, Self::Error(_))
     }
 }

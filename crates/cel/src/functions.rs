@@ -7,12 +7,13 @@ use kube_cel::KubeCelExt;
 use kube_cel::cel::common::ast::{CallExpr, Expr, IdedExpr};
 use kube_cel::cel::{Context, Value};
 
-use super::failure::Failure;
-use super::meter::Meter;
+use crate::failure::Failure;
+use crate::meter::Meter;
+use crate::program::Environment;
 
 /// What the evaluator does itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Own {
+pub(crate) enum Own {
     Dyn,
     HasConditions,
     Size,
@@ -32,15 +33,15 @@ pub(super) enum Own {
 
 /// A function by name, the same for calls on a target.
 #[derive(Debug, Clone)]
-pub(super) enum Function {
+pub(crate) enum Function {
     Own(Own),
     Library(Box<Call>),
 }
 
 /// A call of a library function, ready to be evaluated once its arguments have their names.
 #[derive(Debug, Clone)]
-pub(super) struct Call {
-    name: String,
+pub(crate) struct Call {
+    pub(crate) name: String,
     expression: IdedExpr,
 }
 
@@ -158,13 +159,26 @@ const LIBRARY: &[&str] = &[
     "validate",
 ];
 
+/// Of Kubernetes' rules in schemas only.
+const SETS: &[&str] = &["sets.contains", "sets.equivalent", "sets.intersects"];
+
 /// The library's functions. Making this takes longer than evaluating most rules.
-static CONTEXT: LazyLock<Context<'static>> = LazyLock::new(|| Context::default().with_all());
+pub(crate) static CONTEXT: LazyLock<Context<'static>> =
+    LazyLock::new(|| Context::default().with_all());
 
 impl Function {
     /// The function of a name for a call with that many arguments, with the target as the first.
-    pub(super) fn find(name: &str, on_target: bool, count: usize) -> Result<Option<Self>, Failure> {
-        if let Some((_, own, least, most)) = OWN.iter().find(|(known, ..)| *known == name) {
+    pub(crate) fn find(
+        environment: &Environment,
+        name: &str,
+        on_target: bool,
+        count: usize,
+    ) -> Result<Option<Self>, Failure> {
+        let own = OWN.iter().find(|(known, ..)| *known == name);
+        let own = own.filter(|(_, own, ..)| {
+            *own != Own::HasConditions || environment.functions.contains(&name)
+        });
+        if let Some((_, own, least, most)) = own {
             // Upstream declares these two as functions only.
             let misplaced = on_target && matches!(own, Own::HasConditions | Own::Type);
             if misplaced || count < *least || count > *most {
@@ -174,24 +188,15 @@ impl Function {
             }
             return Ok(Some(Self::Own(*own)));
         }
-        if !LIBRARY.contains(&name) {
+        let is_set = SETS.contains(&name) && environment.functions.contains(&name);
+        if !is_set && !LIBRARY.contains(&name) {
             return Ok(None);
         }
-        let ident = |at| IdedExpr {
-            id: 0,
-            expr: Expr::Ident(argument(at)),
-        };
-        let mut arguments = (0..count).map(ident);
-        let target = on_target.then(|| arguments.next()).flatten();
-        let expr = Expr::Call(CallExpr {
-            func_name: name.into(),
-            target: target.map(Box::new),
-            args: arguments.collect(),
-        });
-        Ok(Some(Self::Library(Box::new(Call {
-            name: name.into(),
-            expression: IdedExpr { id: 0, expr },
-        }))))
+        let mut call = Call::of(name, count);
+        if on_target {
+            call.on_target();
+        }
+        Ok(Some(Self::Library(Box::new(call))))
     }
 }
 
@@ -201,9 +206,35 @@ fn argument(at: usize) -> String {
 }
 
 impl Call {
+    /// A call with that many arguments.
+    pub(crate) fn of(name: &str, count: usize) -> Self {
+        let ident = |at| IdedExpr {
+            id: 0,
+            expr: Expr::Ident(argument(at)),
+        };
+        let expr = Expr::Call(CallExpr {
+            func_name: name.into(),
+            target: None,
+            args: (0..count).map(ident).collect(),
+        });
+        Self {
+            name: name.into(),
+            expression: IdedExpr { id: 0, expr },
+        }
+    }
+
+    /// Makes the first argument the target.
+    fn on_target(&mut self) {
+        if let Expr::Call(call) = &mut self.expression.expr
+            && !call.args.is_empty()
+        {
+            call.target = Some(Box::new(call.args.remove(0)));
+        }
+    }
+
     /// The price is paid before the call, as far as the library could take longer than its
     /// arguments are long. Arguments and result are copied.
-    pub(super) fn run(&self, arguments: Vec<Value>, meter: &mut Meter) -> Result<Value, Failure> {
+    pub(crate) fn run(&self, arguments: Vec<Value>, meter: &mut Meter) -> Result<Value, Failure> {
         meter.charge(1)?;
         for argument in &arguments {
             meter.charge_copy(argument)?;
@@ -234,9 +265,26 @@ impl Call {
                 found.saturating_mul(text(2).len())
             }
             ("join", [Value::List(items), ..]) => items.len().saturating_mul(text(1).len()),
+            // Each part is a value of its own, and is copied.
+            ("split", _) => {
+                let parts = match text(1) {
+                    "" => text(0).len(),
+                    separator => text(0).matches(separator).count(),
+                };
+                parts.saturating_mul(6 * crate::meter::BYTES_A_UNIT)
+            }
             // Compares at each place.
             ("indexOf" | "lastIndexOf", _) => text(0).len().saturating_mul(text(1).len()) / 10,
             ("format", _) => precision(text(0)),
+            // Each item of one list is compared with each of the other one.
+            ("sets.contains" | "sets.equivalent" | "sets.intersects", [a, b]) => {
+                let size = |list: &Value| match list {
+                    Value::List(items) => items.len(),
+                    _ => 0,
+                };
+                let pairs = size(a).saturating_mul(size(b));
+                pairs.saturating_mul(2 * crate::meter::BYTES_A_UNIT)
+            }
             _ => 0,
         }
     }
@@ -257,7 +305,7 @@ fn precision(format: &str) -> usize {
 
 /// Regular expressions of an evaluation, each compiled once.
 #[derive(Debug, Default)]
-pub(super) struct Patterns {
+pub(crate) struct Patterns {
     known: Vec<(Arc<String>, regex::Regex, usize)>,
     /// Whether one has been compiled, or could not be.
     tried: bool,
@@ -272,7 +320,7 @@ const COMPILE: usize = 500;
 
 impl Patterns {
     /// A pattern, paid for searching `text`.
-    pub(super) fn get(
+    pub(crate) fn get(
         &mut self,
         pattern: &Arc<String>,
         text: &str,
@@ -283,7 +331,7 @@ impl Patterns {
             None => self.compile(pattern, meter)?,
         };
         let (_, regex, price) = &self.known[at];
-        meter.charge(1 + (text.len() / super::meter::BYTES_A_UNIT).saturating_mul(*price))?;
+        meter.charge(1 + (text.len() / crate::meter::BYTES_A_UNIT).saturating_mul(*price))?;
         Ok(regex)
     }
 

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use kube_cel::cel::Value;
 use kube_cel::cel::objects::{Key, Map};
 
-use super::failure::Failure;
-use super::functions::{Function, Own, Patterns};
-use super::meter::Meter;
-use super::program::{Element, Loop, Node, Operator};
-use super::value::{
+use crate::failure::Failure;
+use crate::functions::{Function, Own, Patterns};
+use crate::meter::Meter;
+use crate::program::{Element, Loop, Node, Operator, Program};
+use crate::value::{
     self, as_bool, as_optional, as_text, go_type, has_conditions, index, none, select, some,
     type_of,
 };
@@ -25,10 +25,9 @@ const MAP: usize = 30;
 
 /// The state of one evaluation.
 #[derive(Debug)]
-pub(super) struct Evaluation<'a> {
-    object: &'a Value,
-    /// Of the rule, for its message.
-    result: bool,
+pub struct Evaluation<'a> {
+    /// Values of the environment's variables.
+    variables: &'a [Value],
     /// What loops have gathered, which can be an error that a later element makes good, and
     /// their elements.
     locals: Vec<Outcome>,
@@ -37,10 +36,11 @@ pub(super) struct Evaluation<'a> {
 }
 
 impl<'a> Evaluation<'a> {
-    pub(super) fn new(object: &'a Value, result: bool, limit: u64) -> Self {
+    /// Begins an evaluation that may cost `limit`. The variables are those of the environment
+    /// that the program was compiled in, in its order.
+    pub fn new(variables: &'a [Value], limit: u64) -> Self {
         Self {
-            object,
-            result,
+            variables,
             locals: Vec::new(),
             meter: Meter::new(limit),
             patterns: Patterns::default(),
@@ -48,12 +48,17 @@ impl<'a> Evaluation<'a> {
     }
 
     /// What has been spent.
-    pub(super) fn used(&self) -> u64 {
+    pub fn used(&self) -> u64 {
         self.meter.used()
     }
 
     /// The answer of a rule.
-    pub(super) fn truth(&mut self, node: &Node) -> Result<bool, Failure> {
+    ///
+    /// # Errors
+    ///
+    /// Says why there is none.
+    pub fn truth(&mut self, program: &Program) -> Result<bool, Failure> {
+        let node = program.node();
         let value = self.eval(node)?;
         as_bool(&value).ok_or_else(|| {
             let got = go_type(&value, makes_its_value(node));
@@ -62,7 +67,12 @@ impl<'a> Evaluation<'a> {
     }
 
     /// The text of a message.
-    pub(super) fn text(&mut self, node: &Node) -> Result<String, Failure> {
+    ///
+    /// # Errors
+    ///
+    /// Says why there is none.
+    pub fn text(&mut self, program: &Program) -> Result<String, Failure> {
+        let node = program.node();
         let value = self.eval(node)?;
         as_text(&value).map(str::to_owned).ok_or_else(|| {
             let got = go_type(&value, makes_its_value(node));
@@ -75,13 +85,12 @@ impl<'a> Evaluation<'a> {
     fn eval(&mut self, node: &Node) -> Outcome {
         match node {
             Node::Literal(value) => Ok(value.clone()),
-            Node::Object => {
+            Node::Variable(at) => {
                 self.meter.charge(1)?;
-                Ok(self.object.clone())
-            }
-            Node::Result => {
-                self.meter.charge(1)?;
-                Ok(Value::Bool(self.result))
+                self.variables
+                    .get(*at)
+                    .cloned()
+                    .ok_or_else(|| Failure::Broken("variable".into()))
             }
             Node::Local(slot) => {
                 self.meter.charge(1)?;
@@ -396,10 +405,12 @@ impl<'a> Evaluation<'a> {
             Own::Matches => Value::Bool(regex.is_match(text)),
             Own::Find => regex.find(text).map_or("", |found| found.as_str()).into(),
             _ => {
-                let found = regex.find_iter(text).take(most);
-                let found: Vec<Value> = found.map(|found| found.as_str().into()).collect();
-                self.meter.charge(found.len())?;
-                found.into()
+                let mut all = Vec::new();
+                for found in regex.find_iter(text).take(most) {
+                    self.meter.charge(1)?;
+                    all.push(Value::from(found.as_str()));
+                }
+                all.into()
             }
         })
     }

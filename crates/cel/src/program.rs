@@ -10,27 +10,60 @@ use kube_cel::cel::common::ast::{
 use kube_cel::cel::objects::Key;
 use kube_cel::cel::parser::Parser;
 
-use super::failure::Failure;
-use super::functions::{Function, Own};
-use super::value::{Access, TYPES, type_named};
+use crate::failure::Failure;
+use crate::functions::{Function, Own};
+use crate::source;
+use crate::value::{Access, TYPES, type_named};
 
-/// Longest text that is parsed, in bytes.
-const MAX_SOURCE_BYTES: usize = 16 << 10;
-/// Most signs in a text that can be one level of a tree each. Those in strings count, since telling
-/// strings apart takes a parser.
-const MAX_SIGNS: usize = 1_000;
 /// Most levels of a tree, as in cel-go.
 const MAX_LEVELS: usize = 250;
 /// Stack for parsing, of which only what is used takes memory: a level takes the parser up to a
 /// dozen calls, 50 KiB where nothing is optimized.
 const PARSER_STACK_BYTES: usize = 64 << 20;
 
+/// What expressions can refer to.
+#[derive(Debug, Clone, Copy)]
+pub struct Environment {
+    /// The variables, in the order of their values.
+    pub variables: &'static [&'static str],
+    /// Functions beyond those that all environments have: `hasConditions`, `sets.contains`,
+    /// `sets.equivalent`, `sets.intersects`.
+    pub functions: &'static [&'static str],
+    /// Longest text of an expression, in characters.
+    pub max_characters: usize,
+}
+
+/// A compiled expression. Cheap enough to keep, not to make: see [`Program::compile`].
+#[derive(Debug, Clone)]
+pub struct Program {
+    node: Node,
+}
+
+impl Program {
+    /// Parses an expression, on a thread of its own and within the bounds on its size and depth.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with the expression.
+    pub fn compile(source: &str, environment: &Environment) -> Result<Self, Failure> {
+        compile(source, environment).map(|node| Self { node })
+    }
+
+    /// Whether the expression refers to the variable at this place of its environment.
+    pub fn refers_to(&self, variable: usize) -> bool {
+        self.node.refers_to(variable)
+    }
+
+    pub(crate) fn node(&self) -> &Node {
+        &self.node
+    }
+}
+
 /// A part of an expression. Variables are positions on the evaluator's stack.
 #[derive(Debug, Clone)]
-pub(super) enum Node {
+pub(crate) enum Node {
     Literal(Value),
-    Object,
-    Result,
+    Variable(usize),
     Local(usize),
     Select(Box<Self>, Key, Access),
     Index(Box<[Self; 2]>, Access),
@@ -56,14 +89,14 @@ pub(super) enum Node {
 
 /// An element of a list or a map that is written down.
 #[derive(Debug, Clone)]
-pub(super) struct Element {
-    pub(super) node: Node,
+pub(crate) struct Element {
+    pub(crate) node: Node,
     /// Left out if it is an empty optional.
-    pub(super) optional: bool,
+    pub(crate) optional: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Operator {
+pub(crate) enum Operator {
     Add,
     Subtract,
     Multiply,
@@ -80,35 +113,56 @@ pub(super) enum Operator {
 
 /// What a macro (`all`, `exists`, `map`, …) stands for.
 #[derive(Debug, Clone)]
-pub(super) struct Loop {
-    pub(super) range: Node,
-    pub(super) start: Node,
-    pub(super) condition: Node,
-    pub(super) step: Node,
-    pub(super) result: Node,
+pub(crate) struct Loop {
+    pub(crate) range: Node,
+    pub(crate) start: Node,
+    pub(crate) condition: Node,
+    pub(crate) step: Node,
+    pub(crate) result: Node,
     /// Position of what the loop gathers. The element is the one after.
-    pub(super) slot: usize,
+    pub(crate) slot: usize,
 }
 
-/// Parses an expression. Only that of a message knows `result`.
-pub(super) fn compile(source: &str, of_message: bool) -> Result<Node, Failure> {
-    if source.len() > MAX_SOURCE_BYTES {
-        return Err(error(&format!(
-            "expression code point size exceeds limit: size: {}, limit {MAX_SOURCE_BYTES}",
-            source.len()
-        )));
+impl Node {
+    fn refers_to(&self, variable: usize) -> bool {
+        let any = |nodes: &[Self]| nodes.iter().any(|node| node.refers_to(variable));
+        match self {
+            Self::Variable(at) => *at == variable,
+            Self::Literal(_) | Self::Local(_) => false,
+            Self::Select(of, ..)
+            | Self::Not(of)
+            | Self::NotFalse(of)
+            | Self::Negate(of)
+            | Self::Append(_, of) => of.refers_to(variable),
+            Self::Index(of, _) | Self::And(of) | Self::Or(of) | Self::Binary(_, of) => {
+                any(of.as_slice())
+            }
+            Self::Choose(of) => any(of.as_slice()),
+            Self::List(elements) => elements.iter().any(|e| e.node.refers_to(variable)),
+            Self::Map(entries) => entries
+                .iter()
+                .any(|(key, e)| key.refers_to(variable) || e.node.refers_to(variable)),
+            Self::Loop(of) => {
+                let parts = [&of.range, &of.start, &of.condition, &of.step, &of.result];
+                parts.iter().any(|node| node.refers_to(variable))
+            }
+            Self::Own(_, arguments) | Self::Call(_, arguments) => any(arguments),
+            Self::MapOptional(_, of, _, outcome) => {
+                of.refers_to(variable) || outcome.refers_to(variable)
+            }
+        }
     }
-    let signs = |c: &u8| b"([{+-*/%<>=!.?".contains(c);
-    if source.bytes().filter(signs).count() > MAX_SIGNS {
-        return Err(too_deep());
-    }
-    // The parser recurses without a limit along operators and fields, and panics on some mistakes.
+}
+
+fn compile(source: &str, environment: &Environment) -> Result<Node, Failure> {
+    let source = source::check(source, environment.max_characters)?;
+    // The parser recurses along operators and fields, and panics on some mistakes.
     let broken = || Failure::Broken("parse".into());
     thread::scope(|threads| {
         let parser = thread::Builder::new()
             .name("cel-parser".into())
             .stack_size(PARSER_STACK_BYTES)
-            .spawn_scoped(threads, || parse(source, of_message));
+            .spawn_scoped(threads, || parse(&source, environment));
         match parser.map(thread::ScopedJoinHandle::join) {
             Ok(Ok(parsed)) => parsed,
             Ok(Err(_)) | Err(_) => Err(broken()),
@@ -116,25 +170,22 @@ pub(super) fn compile(source: &str, of_message: bool) -> Result<Node, Failure> {
     })
 }
 
-fn parse(source: &str, of_message: bool) -> Result<Node, Failure> {
+fn parse(source: &str, environment: &Environment) -> Result<Node, Failure> {
     let parsed = Parser::new()
         .enable_optional_syntax(true)
+        .max_recursion_depth(source::MAX_DEPTH)
         .parse(source)
         // Upstream's lines of source are indented.
         .map_err(|errors| Failure::Error(errors.to_string().replace("\n| ", "\n | ")))?;
     let mut scope = Scope {
-        of_message,
+        environment,
         names: Vec::new(),
         level: 0,
     };
     scope.node(&parsed)
 }
 
-fn too_deep() -> Failure {
-    error("expression recursion limit exceeded")
-}
-
-fn error(what: &str) -> Failure {
+pub(crate) fn error(what: &str) -> Failure {
     Failure::Error(format!("ERROR: <input>: {what}"))
 }
 
@@ -145,14 +196,14 @@ fn undeclared(name: &str) -> Failure {
 }
 
 /// The variables that can be seen, innermost last.
-struct Scope {
-    of_message: bool,
+struct Scope<'a> {
+    environment: &'a Environment,
     names: Vec<String>,
     /// How deep the node at hand is.
     level: usize,
 }
 
-impl Scope {
+impl Scope<'_> {
     fn boxed(&mut self, expr: &IdedExpr) -> Result<Box<Node>, Failure> {
         self.node(expr).map(Box::new)
     }
@@ -173,7 +224,7 @@ impl Scope {
 
     fn node(&mut self, expr: &IdedExpr) -> Result<Node, Failure> {
         if self.level == MAX_LEVELS {
-            return Err(too_deep());
+            return Err(source::too_deep());
         }
         self.level += 1;
         let node = self.node_of(expr);
@@ -213,11 +264,16 @@ impl Scope {
         let local = self.names.iter().rposition(|known| known == name);
         match name {
             _ if local.is_some() => local.map(Node::Local),
-            "object" => Some(Node::Object),
-            "result" if self.of_message => Some(Node::Result),
-            _ => TYPES
-                .contains(&name)
-                .then(|| Node::Literal(type_named(name))),
+            _ => {
+                let mut variables = self.environment.variables.iter();
+                let variable = variables.position(|known| *known == name);
+                let named_type = || {
+                    TYPES
+                        .contains(&name)
+                        .then(|| Node::Literal(type_named(name)))
+                };
+                variable.map(Node::Variable).or_else(named_type)
+            }
         }
     }
 
@@ -306,7 +362,9 @@ impl Scope {
                     .is_none_or(|node| matches!(node, Node::Literal(_)))
             {
                 let name = format!("{prefix}.{}", call.func_name);
-                if let Some(function) = Function::find(&name, false, call.args.len())? {
+                if let Some(function) =
+                    Function::find(self.environment, &name, false, call.args.len())?
+                {
                     return Ok(calling(function, self.nodes(&call.args)?));
                 }
             }
@@ -317,8 +375,13 @@ impl Scope {
             .into_iter()
             .chain(&call.args)
             .collect();
-        let function = Function::find(&call.func_name, call.target.is_some(), arguments.len())?
-            .ok_or_else(|| undeclared(&call.func_name))?;
+        let function = Function::find(
+            self.environment,
+            &call.func_name,
+            call.target.is_some(),
+            arguments.len(),
+        )?
+        .ok_or_else(|| undeclared(&call.func_name))?;
         Ok(calling(function, self.nodes(arguments)?))
     }
 

@@ -7,11 +7,13 @@ use kube_cel::cel::Value;
 use kube_cel::cel::objects::{Key, Map, Opaque, OptionalValue};
 use serde_json::Value as Json;
 
-use super::failure::Failure;
+use crate::failure::Failure;
+use crate::functions::Call;
+use crate::meter::Meter;
 
 /// What `type(x)` gives: the name of a type.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct TypeName(String);
+pub(crate) struct TypeName(String);
 
 impl Opaque for TypeName {
     fn runtime_type_name(&self) -> &'static str {
@@ -20,7 +22,7 @@ impl Opaque for TypeName {
 }
 
 /// The types that an expression can name.
-pub(super) const TYPES: &[&str] = &[
+pub(crate) const TYPES: &[&str] = &[
     "bool",
     "bytes",
     "double",
@@ -37,11 +39,11 @@ pub(super) const TYPES: &[&str] = &[
 ];
 
 /// The value that stands for the type of that name.
-pub(super) fn type_named(name: &str) -> Value {
+pub(crate) fn type_named(name: &str) -> Value {
     Value::Opaque(Arc::new(TypeName(name.into())))
 }
 
-pub(super) fn type_of(value: &Value) -> Value {
+pub(crate) fn type_of(value: &Value) -> Value {
     type_named(match value {
         Value::Bool(_) => "bool",
         Value::Bytes(_) => "bytes",
@@ -61,7 +63,7 @@ pub(super) fn type_of(value: &Value) -> Value {
 
 /// Name of the Go type that upstream's messages call a result by. A list or map that the
 /// expression has `made` has another one than a list or map of the object.
-pub(super) fn go_type(value: &Value, made: bool) -> String {
+pub(crate) fn go_type(value: &Value, made: bool) -> String {
     let name = match value {
         Value::Bool(_) => "bool",
         Value::Bytes(_) => "[]uint8",
@@ -90,7 +92,9 @@ pub(super) fn go_type(value: &Value, made: bool) -> String {
 }
 
 /// Numbers as the agent reads them: what fits into 64 bits with sign is an integer.
-pub(super) fn from_json(json: &Json) -> Value {
+///
+/// The caller bounds the depth; parsing JSON does.
+pub fn from_json(json: &Json) -> Value {
     match json {
         Json::Null => Value::Null,
         Json::Bool(bool) => Value::Bool(*bool),
@@ -109,22 +113,78 @@ pub(super) fn from_json(json: &Json) -> Value {
     }
 }
 
-pub(super) fn map(entries: HashMap<Key, Value>) -> Value {
+pub(crate) fn map(entries: HashMap<Key, Value>) -> Value {
     Value::Map(Map {
         map: Arc::new(entries),
     })
 }
 
-pub(super) fn some(value: Value) -> Value {
+/// A map with texts as keys.
+pub fn object(fields: impl IntoIterator<Item = (String, Value)>) -> Value {
+    let entry = |(name, value): (String, Value)| (Key::from(name), value);
+    map(fields.into_iter().map(entry).collect())
+}
+
+/// A field of a map that has texts as keys.
+pub fn field<'a>(of: &'a Value, name: &str) -> Option<&'a Value> {
+    match of {
+        Value::Map(map) => map.map.get(&Key::from(name)),
+        _ => None,
+    }
+}
+
+/// The items of a list; none of anything else.
+pub fn items(of: &Value) -> &[Value] {
+    match of {
+        Value::List(items) => items,
+        _ => &[],
+    }
+}
+
+/// A list.
+pub fn list(items: Vec<Value>) -> Value {
+    Value::List(Arc::new(items))
+}
+
+/// A text.
+pub fn text(text: &str) -> Value {
+    text.into()
+}
+
+/// Bytes.
+pub fn bytes(bytes: Vec<u8>) -> Value {
+    bytes.into()
+}
+
+/// The point in time that a text in RFC 3339 names.
+pub fn as_timestamp(text: &str) -> Option<Value> {
+    convert("timestamp", text)
+}
+
+/// The duration that a text names, such as `1h30m`.
+pub fn as_duration(text: &str) -> Option<Value> {
+    convert("duration", text)
+}
+
+/// The result of a conversion of the library.
+fn convert(function: &str, text: &str) -> Option<Value> {
+    let call = Call::of(function, 1);
+    let mut meter = Meter::new(u64::MAX);
+    call.run(vec![text.into()], &mut meter).ok()
+}
+
+/// An optional that has a value.
+pub fn some(value: Value) -> Value {
     Value::Opaque(Arc::new(OptionalValue::of(value)))
 }
 
-pub(super) fn none() -> Value {
+/// An optional without a value.
+pub fn none() -> Value {
     Value::Opaque(Arc::new(OptionalValue::none()))
 }
 
 /// The optional that a value is, if it is one.
-pub(super) fn as_optional(value: &Value) -> Option<&OptionalValue> {
+pub(crate) fn as_optional(value: &Value) -> Option<&OptionalValue> {
     match value {
         Value::Opaque(opaque) => opaque.downcast_ref::<OptionalValue>(),
         _ => None,
@@ -132,7 +192,7 @@ pub(super) fn as_optional(value: &Value) -> Option<&OptionalValue> {
 }
 
 /// A bool, also within an optional, as upstream takes it.
-pub(super) fn as_bool(value: &Value) -> Option<bool> {
+pub(crate) fn as_bool(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(bool) => Some(*bool),
         _ => as_bool(as_optional(value)?.value()?),
@@ -140,7 +200,7 @@ pub(super) fn as_bool(value: &Value) -> Option<bool> {
 }
 
 /// A string, also within an optional.
-pub(super) fn as_text(value: &Value) -> Option<&str> {
+pub(crate) fn as_text(value: &Value) -> Option<&str> {
     match value {
         Value::String(text) => Some(text),
         _ => as_text(as_optional(value)?.value()?),
@@ -148,14 +208,14 @@ pub(super) fn as_text(value: &Value) -> Option<&str> {
 }
 
 /// A key as messages show it.
-pub(super) fn key_text(value: &Value) -> String {
+pub(crate) fn key_text(value: &Value) -> String {
     let key: Result<Key, _> = value.clone().try_into();
     key.map_or_else(|_| go_type(value, false), |key| key.to_string())
 }
 
 /// How a field or an element is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(crate) enum Access {
     /// The value; an error if it is not there.
     Get,
     /// Whether it is there.
@@ -179,7 +239,7 @@ impl Access {
 }
 
 /// `of.field`. What follows an optional is optional.
-pub(super) fn select(of: &Value, field: &Key, access: Access) -> Result<Value, Failure> {
+pub(crate) fn select(of: &Value, field: &Key, access: Access) -> Result<Value, Failure> {
     let missing = || Failure::no_such_key(field);
     match (of, as_optional(of)) {
         (_, Some(optional)) => match (optional.value(), access) {
@@ -194,7 +254,7 @@ pub(super) fn select(of: &Value, field: &Key, access: Access) -> Result<Value, F
 }
 
 /// `of[at]`. What follows an optional is optional.
-pub(super) fn index(of: &Value, at: &Value, access: Access) -> Result<Value, Failure> {
+pub(crate) fn index(of: &Value, at: &Value, access: Access) -> Result<Value, Failure> {
     match (of, as_optional(of)) {
         (_, Some(optional)) => match optional.value() {
             Some(inner) => index(inner, at, Access::Optional),
@@ -242,7 +302,7 @@ fn whole(value: &Value) -> Option<i64> {
 }
 
 /// Whether `value` is a map with a list under `conditions` that is not empty.
-pub(super) fn has_conditions(value: &Value) -> bool {
+pub(crate) fn has_conditions(value: &Value) -> bool {
     let Value::Map(map) = value else {
         return false;
     };

@@ -11,32 +11,32 @@
 use kube_cel::cel::Value;
 use kube_cel::cel::objects::{Key, OptionalValue};
 
-use super::failure::Failure;
-use super::value::as_optional;
+use crate::failure::Failure;
+use crate::value::as_optional;
 
 /// Bytes of text for one unit.
-pub(super) const BYTES_A_UNIT: usize = 10;
+pub(crate) const BYTES_A_UNIT: usize = 10;
 
 /// How much longer the library takes to copy an element than this crate to look at one.
 const COPY: u64 = 5;
 
 /// Counts what an evaluation costs, up to a limit.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub(crate) struct Meter {
     limit: u64,
     used: u64,
 }
 
 impl Meter {
-    pub(super) fn new(limit: u64) -> Self {
+    pub(crate) fn new(limit: u64) -> Self {
         Self { limit, used: 0 }
     }
 
-    pub(super) fn used(&self) -> u64 {
+    pub(crate) fn used(&self) -> u64 {
         self.used
     }
 
-    pub(super) fn charge(&mut self, units: usize) -> Result<(), Failure> {
+    pub(crate) fn charge(&mut self, units: usize) -> Result<(), Failure> {
         self.used = self.used.saturating_add(units as u64);
         if self.used > self.limit {
             return Err(Failure::TooExpensive);
@@ -45,12 +45,12 @@ impl Meter {
     }
 
     /// For something that takes time with each of so many bytes.
-    pub(super) fn charge_bytes(&mut self, bytes: usize) -> Result<(), Failure> {
+    pub(crate) fn charge_bytes(&mut self, bytes: usize) -> Result<(), Failure> {
         self.charge(bytes / BYTES_A_UNIT)
     }
 
     /// For handing a value to the library, or taking one from it.
-    pub(super) fn charge_copy(&mut self, value: &Value) -> Result<(), Failure> {
+    pub(crate) fn charge_copy(&mut self, value: &Value) -> Result<(), Failure> {
         let before = self.used;
         self.charge_visit(value)?;
         if matches!(value, Value::List(_) | Value::Map(_)) {
@@ -61,7 +61,7 @@ impl Meter {
 
     /// For visiting all that `value` consists of. Parts that it holds twice count twice: a small
     /// expression can make a value that nothing can walk through.
-    pub(super) fn charge_visit(&mut self, value: &Value) -> Result<(), Failure> {
+    pub(crate) fn charge_visit(&mut self, value: &Value) -> Result<(), Failure> {
         match value {
             Value::String(text) => self.charge_bytes(text.len()),
             Value::Bytes(bytes) => self.charge_bytes(bytes.len()),
