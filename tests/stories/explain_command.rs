@@ -391,7 +391,7 @@ async fn what_is_not_there_is_named(world: World) -> Result<()> {
             1,
             "muster: failed to read watchrule default/none: ",
         ),
-        (&["work", "a/b"], 2, "is no name of a ManifestWork"),
+        (&["work", "a/b"], 2, "is not a ManifestWork name"),
         (&["rule"], 2, "<NAME>"),
         (
             &["work", "w", "--cluster", "c1", "-n", "c1"],

@@ -411,6 +411,13 @@ impl Rollout {
             .filter(|cluster| self.turn(cluster) == Some(Turn::TimedOut))
     }
 
+    /// When the deadline of a cluster was over that did not succeed in time.
+    pub fn timed_out_at(&self, cluster: &str) -> Option<Timestamp> {
+        let member = self.members.get(cluster)?;
+        let since = member.since.filter(|_| member.turn == Turn::TimedOut)?;
+        self.deadline.map(|deadline| later(since, deadline))
+    }
+
     /// Why nothing more begins, if too many clusters failed and others wait.
     pub fn stopped(&self) -> Option<Stopped<'_>> {
         if self.tally.waiting == 0 {
