@@ -17,6 +17,7 @@ use crate::support::{
 pub(crate) fn stories() -> Vec<Story> {
     let mut stories = on_each_backend![
         one_agent_works_and_another_stands_by,
+        an_agent_that_was_killed_takes_its_own_lease_back,
         an_agent_runs_as_nobody_on_a_read_only_file_system,
         probes_are_answered_where_ocms_deployment_asks,
     ];
@@ -178,6 +179,41 @@ async fn one_agent_works_and_another_stands_by(world: World) -> Result<()> {
     let third = site.agent(&["--disable-leader-election"])?;
     site.create_work("three").await?;
     site.applied("three", &third).await
+}
+
+/// With OCM's times of the lease, which lasts far longer than the story waits. A container that is
+/// started again in its pod is as a process on its host.
+async fn an_agent_that_was_killed_takes_its_own_lease_back(world: World) -> Result<()> {
+    let site = Site::new(&world).await?;
+    site.create_work("one").await?;
+    let mut first = site.agent(&[])?;
+    site.applied("one", &first).await?;
+    let held = site.lease().await?;
+    ensure!(held["leaseDurationSeconds"] == 137, "{held}");
+
+    // Beside one that works another is someone else, and stays so.
+    let mut other = site.agent(&[])?;
+    eventually(LIMIT, "the other to have read the lease", || async {
+        let (_, actors) = other.get("/debug/actors").await?;
+        let actors: Value = serde_json::from_str(&actors)?;
+        let state = &actors[0]["state"];
+        ensure!(state["holder"] == held["holderIdentity"], "{actors}");
+        ensure!(state["identity"] != held["holderIdentity"], "{actors}");
+        Ok(())
+    })
+    .await?;
+    other.kill().await?;
+
+    first.kill().await?;
+    site.create_work("two").await?;
+    let second = site.agent(&[])?;
+    site.applied("two", &second).await?;
+    let taken = site.lease().await?;
+    ensure!(
+        taken["holderIdentity"] == held["holderIdentity"] && taken["leaseTransitions"] == 0,
+        "{held} {taken}"
+    );
+    Ok(())
 }
 
 /// Who runs as in OCM's deployment: another user than root, and no privileges.

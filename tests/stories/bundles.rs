@@ -4,13 +4,15 @@
 //! without a write, goes with the works, and is taken over when it was there before. After each step
 //! the agent is ready: nothing else may be held up by such objects.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::support::agent::Agent;
 use crate::support::parts::Part;
 use crate::support::works::manifests;
-use crate::support::{Story, World};
+use crate::support::{Story, World, eventually};
 
 pub(crate) fn stories() -> Vec<Story> {
     on_each_backend![
@@ -23,6 +25,10 @@ pub(crate) fn stories() -> Vec<Story> {
 
 /// Bytes of manifests in one work. A hub takes 512,000.
 const WORK_BYTES: usize = 400_000;
+
+/// A server takes its time to clean up definitions, and the agent looks at a deletion that waits a minute
+/// apart at most.
+const GONE_WITHIN: Duration = Duration::from_secs(180);
 
 async fn the_definitions_of_cert_manager_are_delivered(world: World) -> Result<()> {
     deliver(world, "cert-manager", 6).await
@@ -131,7 +137,12 @@ impl Delivery {
             self.agent.work(&work).delete().await?;
         }
         for (work, _) in self.works() {
-            self.agent.work(&work).disappears().await?;
+            let work = self.agent.work(&work);
+            eventually(GONE_WITHIN, &format!("{} to go", work.path()), || async {
+                ensure!(work.find().await?.is_none(), "it is there");
+                Ok(())
+            })
+            .await?;
         }
         for definition in &self.definitions {
             self.live(definition)?.is_absent().await?;

@@ -632,12 +632,25 @@ async fn bad_works_are_refused_at_the_door_of_the_embedded_hub(
     };
     let nameless =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "x-"}});
+    let cron_job = |api_version: &str| {
+        json!({"apiVersion": api_version, "kind": "CronJob",
+            "metadata": {"namespace": "d", "name": "a"}})
+    };
     for (manifests, text) in [
         (json!([]), "manifests should not be empty"),
         (json!([nameless]), "must"),
         (
             json!([config_map("a"), config_map("a")]),
             "duplicate manifest for resource default/a",
+        ),
+        (
+            json!([
+                cron_job("batch/v1"),
+                config_map("a"),
+                cron_job("batch/v1beta1")
+            ]),
+            "duplicate manifest for resource d/a with resource type batch/v1beta1.CronJob: \
+             manifests 0 and 2 are for the same object",
         ),
     ] {
         let object = work(manifests).to_string();

@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use muster_api::work::ConditionRule;
+use muster_api::work::{ConditionRule, IgnoreField, ServerSideApplyConfig};
+use muster_core::apply::server_side::{IgnoreFields, IgnoreFieldsError};
 use muster_core::condition_rules::{EVALUATION_DEADLINE, RulePlan};
 use muster_core::manifest::Gvk;
 use serde_json::Value;
@@ -25,8 +26,25 @@ pub(super) async fn compile_rules(rules: &[ConditionRule], gvk: Gvk<'_>) -> Rule
             },
         )
     };
-    match tokio::task::spawn_blocking(compile).await {
-        Ok(plan) => plan,
+    aside(compile).await
+}
+
+/// Compiles fields to ignore, aside where they have jq expressions.
+pub(super) async fn compile_ignore_fields(
+    settings: &ServerSideApplyConfig,
+) -> Result<IgnoreFields, IgnoreFieldsError> {
+    let is_costly = |field: &IgnoreField| !field.jq_path_expressions.is_empty();
+    if !settings.ignore_fields.iter().any(is_costly) {
+        return IgnoreFields::compile(settings);
+    }
+    let settings = settings.clone();
+    aside(move || IgnoreFields::compile(&settings)).await
+}
+
+/// Computes something on a thread where nobody else waits.
+async fn aside<T: Send + 'static>(compute: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(compute).await {
+        Ok(result) => result,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(_) => std::future::pending().await, // the process is ending

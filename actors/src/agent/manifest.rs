@@ -1,12 +1,13 @@
 //! What a pass does with one manifest.
 
+use std::ptr;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use muster_api::conditions as read;
 use muster_api::constants::MANIFEST_APPLIED;
 use muster_api::work::{AppliedManifestResourceMeta, FeedbackScrapeType, ManifestResourceMeta};
-use muster_core::apply::server_side::{self, IgnoreFields};
+use muster_core::apply::server_side;
 use muster_core::apply::{Desired, History};
 use muster_core::availability::is_identified;
 use muster_core::conditions::ApplyFailure;
@@ -21,7 +22,7 @@ use serde_json::Value;
 use super::access::Questions;
 use super::apply::{ApplyError, Completion, Last, Strategy, Wanted, apply, apply_on_server};
 use super::calls::{ApiError, Lookup};
-use super::evaluation::{compile_rules, derive_conditions};
+use super::evaluation::{compile_ignore_fields, compile_rules, derive_conditions};
 use super::metrics;
 use super::reconcile::{Pass, Plans, completes};
 use super::rest_mapper::MapError;
@@ -148,7 +149,9 @@ impl<'a> Pass<'a> {
             }
         };
         let rights = could_escalate(id_of(&meta)).then(|| parsed.object.clone());
-        let mut wanted = self.wanted(&meta, config, &key, parsed, mapping.namespaced);
+        let mut wanted = self
+            .wanted(&meta, config, &key, parsed, mapping.namespaced)
+            .await;
         let touches = matches!(wanted, Ok(Intent::Read | Intent::Write(_)));
         let grants = rights.filter(|_| matches!(wanted, Ok(Intent::Write(_))));
         let (allowed, hidden) = self.executor_may(&meta, config, touches, grants).await;
@@ -276,16 +279,15 @@ impl<'a> Pass<'a> {
             condition_rules: config.condition_rules.as_ptr().addr(),
             gvk: [gvk.group, gvk.version, gvk.kind].map(ToOwned::to_owned),
         };
-        let plans = match self.compiled.get(&rules) {
-            Some(compiled) => compiled.clone(),
-            None => {
-                let plans = Plans {
-                    feedback: Arc::new(FeedbackPlan::compile(config.feedback_rules)),
-                    rules: compile_rules(config.condition_rules, gvk).await,
-                };
-                self.compiled.insert(rules, plans.clone());
-                plans
-            }
+        let plans = if let Some(compiled) = self.compiled.get(&rules) {
+            compiled.clone()
+        } else {
+            let plans = Plans {
+                feedback: Arc::new(FeedbackPlan::compile(config.feedback_rules)),
+                rules: compile_rules(config.condition_rules, gvk).await,
+            };
+            self.compiled.insert(rules, plans.clone());
+            plans
         };
         self.memory.plans.insert(ordinal, plans.clone());
         plans
@@ -378,7 +380,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Decides whether the manifest is to be written, and how.
-    fn wanted(
+    async fn wanted(
         &mut self,
         meta: &ManifestResourceMeta,
         config: EffectiveConfig<'_>,
@@ -409,29 +411,34 @@ impl<'a> Pass<'a> {
                 parsed, namespaced,
             )?))),
             Strategy::ServerSideApply => {
-                let intent = self.server_side(config, parsed, namespaced)?;
+                let intent = self.server_side(config, parsed, namespaced).await?;
                 Ok(Intent::Write(Wanted::ServerSideApply(Box::new(intent))))
             }
         }
     }
 
     /// Prepares a manifest for server-side apply.
-    fn server_side(
+    async fn server_side(
         &mut self,
         config: EffectiveConfig<'_>,
         parsed: ParsedManifest,
         namespaced: bool,
     ) -> Result<server_side::Intent, ApplyError> {
-        let settings = config.update_strategy;
-        let settings = settings.and_then(|strategy| strategy.server_side_apply.clone());
-        let settings = settings.unwrap_or_default();
-        let known = self.memory.ignore_fields.get(&parsed.ordinal).cloned();
-        let ignore = match known {
-            Some(ignore) => ignore,
-            None => Arc::new(IgnoreFields::compile(&settings)?),
+        let strategy = config.update_strategy;
+        let settings = strategy.and_then(|strategy| strategy.server_side_apply.as_ref());
+        // Where the settings are, which manifests with the same options share.
+        let place = settings.map_or(0, |settings| ptr::from_ref(settings).addr());
+        let settings = settings.cloned().unwrap_or_default();
+        let ordinal = parsed.ordinal;
+        let known = self.memory.ignore_fields.get(&ordinal);
+        let ignore = match known.or_else(|| self.ignore_fields.get(&place)) {
+            Some(ignore) => Arc::clone(ignore),
+            None => Arc::new(compile_ignore_fields(&settings).await?),
         };
-        let compiled = Arc::clone(&ignore);
-        self.memory.ignore_fields.insert(parsed.ordinal, compiled);
+        self.ignore_fields.insert(place, Arc::clone(&ignore));
+        self.memory
+            .ignore_fields
+            .insert(ordinal, Arc::clone(&ignore));
         Ok(server_side::Intent::new(
             parsed, namespaced, &settings, ignore,
         )?)

@@ -382,6 +382,7 @@ async fn look(
         named: ManifestObjects::default(),
         inbox,
         compiled: HashMap::new(),
+        ignore_fields: HashMap::new(),
         configs: ManifestConfigs::new(&spec.manifest_configs),
         orphans: Orphans::of(spec.delete_option.as_ref()),
         known: KnownManifests::of(&before.resource_status.manifests),
@@ -532,6 +533,8 @@ pub(super) struct Pass<'a> {
     /// What was compiled in this pass. Manifests with the same options share it: a work may have
     /// thousands of one kind.
     pub(super) compiled: HashMap<RulesOfKind, Plans>,
+    /// The same of fields to ignore, by where their settings are.
+    pub(super) ignore_fields: HashMap<usize, Arc<IgnoreFields>>,
     /// The options of the work.
     pub(super) configs: ManifestConfigs<'a>,
     /// What stays when the work goes.

@@ -117,12 +117,11 @@ impl<'a> ManifestConfigs<'a> {
         for position in of_type.into_iter().flatten() {
             let identifier = &self.entries[*position].resource_identifier;
             let steps_left = &mut self.steps_left;
-            let matches =
-                wildcard_match_within(&identifier.namespace, object.namespace, steps_left)
-                    .and_then(|matches| match matches {
-                        true => wildcard_match_within(&identifier.name, object.name, steps_left),
-                        false => Some(false),
-                    });
+            let namespace = &identifier.namespace;
+            let matches = match wildcard_match_within(namespace, object.namespace, steps_left) {
+                Some(true) => wildcard_match_within(&identifier.name, object.name, steps_left),
+                other => other,
+            };
             match matches {
                 Some(true) => matching.push(*position),
                 Some(false) => {}

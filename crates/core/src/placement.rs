@@ -13,6 +13,10 @@ use crate::labels::{self, SelectorError};
 /// Label that says which cluster set a cluster belongs to.
 pub const CLUSTER_SET_LABEL: &str = "cluster.open-cluster-management.io/clusterset";
 
+/// Most comparisons of predicates, sets and tolerations with clusters in one selection: some tenths of a
+/// second, and a hundred requirements for each of ten thousand clusters.
+pub const MAX_COMPARISONS: usize = 1_000_000;
+
 /// What the selection needs to know of a cluster.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ClusterFacts {
@@ -34,6 +38,17 @@ pub enum PlacementError {
     /// A selector is malformed.
     #[error(transparent)]
     Selector(#[from] SelectorError),
+    /// More than [`MAX_COMPARISONS`].
+    #[error(
+        "spec: selecting among {clusters} clusters takes up to {comparisons} comparisons, more than \
+         {MAX_COMPARISONS}"
+    )]
+    TooLarge {
+        /// What it takes at most.
+        comparisons: usize,
+        /// How many clusters there are.
+        clusters: usize,
+    },
     /// A field that this hub does not evaluate. Ignoring it would select the wrong clusters.
     #[error("{field}: not evaluated by the embedded hub")]
     NotSupported {
@@ -72,6 +87,13 @@ pub fn select(
         .enumerate()
         .map(|(index, predicate)| Predicate::compile(index, predicate))
         .collect::<Result<Vec<_>, _>>()?;
+    let comparisons = comparisons(spec, clusters);
+    if comparisons > MAX_COMPARISONS {
+        return Err(PlacementError::TooLarge {
+            comparisons,
+            clusters: clusters.len(),
+        });
+    }
 
     let mut chosen: Vec<(bool, bool, &String)> = clusters
         .iter()
@@ -126,6 +148,33 @@ pub fn decision_chunks(selected: &[String]) -> Vec<&[String]> {
     selected
         .chunks(PlacementDecisionStatus::MAX_DECISIONS)
         .collect()
+}
+
+/// How often something of a spec is compared with something of a cluster, at most.
+fn comparisons(spec: &PlacementSpec, clusters: &BTreeMap<String, ClusterFacts>) -> usize {
+    let requirements = |predicate: &ClusterPredicate| {
+        let selector = predicate.required_cluster_selector.as_ref();
+        let labels = selector.and_then(|selector| selector.label_selector.as_ref());
+        let labels = labels.map_or(0, |labels| {
+            labels.match_labels.as_ref().map_or(0, BTreeMap::len)
+                + labels.match_expressions.as_ref().map_or(0, Vec::len)
+        });
+        let claims = selector.and_then(|selector| selector.claim_selector.as_ref());
+        1 + labels + claims.map_or(0, |claims| claims.match_expressions.len())
+    };
+    let requirements: usize = spec.predicates.iter().map(requirements).sum();
+    let of_each = spec.cluster_sets.len() + requirements;
+    let tolerations = spec.tolerations.len();
+    // The claims of a cluster are gone through for each predicate.
+    let with_claims = spec.predicates.len();
+    clusters
+        .values()
+        .map(|cluster| {
+            let taints = tolerations.saturating_mul(cluster.taints.len());
+            let claims = with_claims.saturating_mul(cluster.claims.len());
+            of_each + taints + claims
+        })
+        .fold(0, usize::saturating_add)
 }
 
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
@@ -220,6 +269,25 @@ mod tests {
 
     fn parse(spec: Value) -> PlacementSpec {
         serde_json::from_value(spec).unwrap()
+    }
+
+    #[test]
+    fn a_spec_may_take_so_many_comparisons_and_no_more() {
+        let clusters = clusters();
+        let sets = |count: usize| {
+            let mut sets = vec![String::new(); count];
+            sets.extend(["s".to_owned()]);
+            let spec = PlacementSpec {
+                cluster_sets: sets,
+                ..PlacementSpec::default()
+            };
+            select(&spec, &clusters, &BTreeSet::new())
+        };
+        assert_eq!(sets(MAX_COMPARISONS / 3 - 1), Ok(vec![]));
+        assert_eq!(
+            sets(MAX_COMPARISONS / 3).unwrap_err().to_string(),
+            "spec: selecting among 3 clusters takes up to 1000002 comparisons, more than 1000000"
+        );
     }
 
     fn select_from(

@@ -382,9 +382,12 @@ fn addresses_and_ports_of_a_service_stay() {
 fn thousands_of_ports_and_webhooks_find_what_the_cluster_assigned() {
     const MANY: usize = 50_000;
     let ports = |assigned: bool| -> Value {
-        let port = |n: usize| match assigned {
-            true => json!({"port": n, "protocol": "TCP", "nodePort": n}),
-            false => json!({"port": n}),
+        let port = |n: usize| {
+            if assigned {
+                json!({"port": n, "protocol": "TCP", "nodePort": n})
+            } else {
+                json!({"port": n})
+            }
         };
         (0..MANY).map(port).collect()
     };

@@ -10,10 +10,31 @@ use super::removal::{PathToKey, PointerError, remove_pointer, round_trip_doubles
 use crate::apply::hash::strip_empty;
 use crate::go_format::write_value;
 
+/// Most jq expressions of a strategy, each of which may take as many steps as one alone.
+pub const MAX_JQ_EXPRESSIONS: usize = 20;
+
+/// Most JSONPaths and JSON pointers of a strategy, each of which may go through the whole object.
+pub const MAX_IGNORED_PATHS: usize = 1_000;
+
+/// So many paths are followed where nobody else waits.
+const FEW_PATHS: usize = 10;
+
 /// Why the fields to ignore cannot be found. The texts begin as upstream's, since they end in a
 /// condition.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum IgnoreFieldsError {
+    /// More than [`MAX_JQ_EXPRESSIONS`].
+    #[error(
+        "updateStrategy.serverSideApply.ignoreFields: {0} jqPathExpressions, more than \
+         {MAX_JQ_EXPRESSIONS}"
+    )]
+    TooManyExpressions(usize),
+    /// More than [`MAX_IGNORED_PATHS`].
+    #[error(
+        "updateStrategy.serverSideApply.ignoreFields: {0} jsonPaths and jsonPointers, more than \
+         {MAX_IGNORED_PATHS}"
+    )]
+    TooManyPaths(usize),
     /// A JSON pointer to an item that is not there.
     #[error("JSON Pointer error in '{pointer}': {source}")]
     Pointer {
@@ -67,6 +88,15 @@ impl IgnoreFields {
     /// As upstream, a JSONPath that is none removes nothing. Differs from upstream: a jq
     /// expression of an `OnSpokeChange` entry is checked, too, since it is used here.
     pub fn compile(config: &ServerSideApplyConfig) -> Result<Self, IgnoreFieldsError> {
+        let count = |of: fn(&IgnoreField) -> usize| config.ignore_fields.iter().map(of).sum();
+        let expressions: usize = count(|field| field.jq_path_expressions.len());
+        if expressions > MAX_JQ_EXPRESSIONS {
+            return Err(IgnoreFieldsError::TooManyExpressions(expressions));
+        }
+        let paths: usize = count(|field| field.json_paths.len() + field.json_pointers.len());
+        if paths > MAX_IGNORED_PATHS {
+            return Err(IgnoreFieldsError::TooManyPaths(paths));
+        }
         let entries: Result<_, _> = config.ignore_fields.iter().map(Entry::compile).collect();
         Ok(Self {
             entries: entries?,
@@ -81,9 +111,11 @@ impl IgnoreFields {
 
     /// Whether finding the fields may take long enough to be done aside.
     pub fn is_costly(&self) -> bool {
+        let paths = |entry: &Entry| entry.paths.len() + entry.pointers.len();
         self.entries
             .iter()
             .any(|entry| !entry.expressions.is_empty())
+            || self.entries.iter().map(paths).sum::<usize>() > FEW_PATHS
     }
 
     /// Removes the fields from a manifest.

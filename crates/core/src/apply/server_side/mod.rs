@@ -27,7 +27,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 pub use conflict::is_with_own_updates;
-pub use ignore::{IgnoreFields, IgnoreFieldsError, Ignored};
+pub use ignore::{IgnoreFields, IgnoreFieldsError, Ignored, MAX_IGNORED_PATHS, MAX_JQ_EXPRESSIONS};
 pub use jq::JqError;
 pub use removal::PointerError;
 pub use takeover::take_over_updates;

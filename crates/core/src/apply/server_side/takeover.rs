@@ -27,23 +27,20 @@ pub fn take_over_updates(live: &Value, manager: &str) -> Option<Value> {
         };
         let version = entry.get("apiVersion").cloned();
         let applied = taken.iter().position(|entry| is(entry, manager, "Apply"));
-        match applied {
-            Some(applied) => {
-                // Of another version the fields have other names.
-                if taken[applied].get("apiVersion") != version.as_ref() {
-                    continue;
-                }
-                if let Some(Value::Object(fields)) = taken[applied].get_mut("fieldsV1") {
-                    unite(fields, moved);
-                }
+        if let Some(applied) = applied {
+            // Of another version the fields have other names.
+            if taken[applied].get("apiVersion") != version.as_ref() {
+                continue;
             }
-            None => {
-                let mut entry = taken[at - 1].clone();
-                entry["manager"] = manager.into();
-                entry["operation"] = "Apply".into();
-                entry["fieldsV1"] = Value::Object(moved);
-                taken.push(entry);
+            if let Some(Value::Object(fields)) = taken[applied].get_mut("fieldsV1") {
+                unite(fields, moved);
             }
+        } else {
+            let mut entry = taken[at - 1].clone();
+            entry["manager"] = manager.into();
+            entry["operation"] = "Apply".into();
+            entry["fieldsV1"] = Value::Object(moved);
+            taken.push(entry);
         }
         changed = true;
         if let Some(kept) = kept {

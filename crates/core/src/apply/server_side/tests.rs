@@ -357,3 +357,31 @@ fn what_fails_on_the_live_object_only_tells_nothing_about_it() {
     );
     assert!(!error.contains("hunter2"), "{error}");
 }
+
+#[test]
+fn there_may_be_so_many_fields_to_ignore_and_no_more() {
+    let compiled = |jq: usize, paths: usize| {
+        let pointers = paths / 2;
+        let config = config(json!({"ignoreFields": [
+            {"condition": "OnSpokeChange", "jqPathExpressions": vec![".spec.x"; jq]},
+            {
+                "condition": "OnSpokePresent",
+                "jsonPaths": vec![".spec.x"; paths - pointers],
+                "jsonPointers": vec!["/spec/x"; pointers],
+            },
+        ]}));
+        IgnoreFields::compile(&config)
+    };
+    assert!(compiled(MAX_JQ_EXPRESSIONS, MAX_IGNORED_PATHS).is_ok());
+    let field = "updateStrategy.serverSideApply.ignoreFields";
+    assert_eq!(
+        compiled(MAX_JQ_EXPRESSIONS + 1, 0).unwrap_err().to_string(),
+        format!("{field}: 21 jqPathExpressions, more than 20")
+    );
+    assert_eq!(
+        compiled(0, MAX_IGNORED_PATHS + 1).unwrap_err().to_string(),
+        format!("{field}: 1001 jsonPaths and jsonPointers, more than 1000")
+    );
+    assert!(compiled(1, 0).unwrap().is_costly() && compiled(0, 11).unwrap().is_costly());
+    assert!(!compiled(0, 10).unwrap().is_costly());
+}

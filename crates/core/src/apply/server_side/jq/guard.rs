@@ -340,11 +340,11 @@ impl Guard {
                     }
                     other => other,
                 };
-                let (left, right) = (self.boxed(left), self.boxed(right));
+                let right = self.boxed(right);
                 let term = if visits_both {
-                    costly(left, operator, right)
+                    costly(self.term(*left), operator, right)
                 } else {
-                    Term::BinOp(left, operator, right)
+                    Term::BinOp(self.boxed(left), operator, right)
                 };
                 match after {
                     Some(after) => then(term, after),
@@ -497,12 +497,12 @@ fn then<'s>(term: Term<&'s str>, name: &'static str) -> Term<&'s str> {
 
 /// An operator that visits both of its values: they are compared as far as the smaller one goes.
 fn costly<'s>(
-    left: Box<Term<&'s str>>,
+    left: Term<&'s str>,
     operator: BinaryOp<&'s str>,
     right: Box<Term<&'s str>>,
 ) -> Term<&'s str> {
     let compared = Term::Var(COMPARED);
-    let left = pipe(*left, Term::Call(COST_TO_COMPARE, vec![compared.clone()]));
+    let left = pipe(left, Term::Call(COST_TO_COMPARE, vec![compared.clone()]));
     let term = Term::BinOp(left.into(), operator, compared.into());
     let bind = BinaryOp::Pipe(Some(Pattern::Var(COMPARED)));
     Term::BinOp(right, bind, term.into())
