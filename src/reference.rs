@@ -185,7 +185,9 @@ mod tests {
         } in metrics()
         {
             assert!(names.insert(*name), "{name} is declared twice");
-            assert!(name.starts_with("muster_"), "{name}");
+            let is_of_process = telemetry::METRICS.iter().any(|it| it.name == *name);
+            let prefix = if is_of_process { "process_" } else { "muster_" };
+            assert!(name.starts_with(prefix), "{name}");
             assert_eq!(name.ends_with("_total"), *kind == Kind::Counter, "{name}");
             assert_eq!(name.ends_with("_seconds"), *unit == Unit::Seconds, "{name}");
             assert!(help.ends_with('.'), "{name}: {help}");

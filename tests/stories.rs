@@ -34,6 +34,7 @@ mod stories {
     pub(crate) mod agent_flags;
     pub(crate) mod api_semantics;
     pub(crate) mod benches;
+    pub(crate) mod bundles;
     pub(crate) mod chart;
     pub(crate) mod commands;
     pub(crate) mod conformance;
@@ -61,6 +62,7 @@ mod stories {
     pub(crate) mod systemd;
     pub(crate) mod watch_rules;
     pub(crate) mod watching;
+    pub(crate) mod works;
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -68,6 +70,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::agent_flags::stories(),
         stories::api_semantics::stories(),
         stories::benches::stories(),
+        stories::bundles::stories(),
         stories::chart::stories(),
         stories::commands::stories(),
         stories::conformance::stories(),
@@ -95,6 +98,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stories::systemd::stories(),
         stories::watch_rules::stories(),
         stories::watching::stories(),
+        stories::works::stories(),
     ];
     support::run(subjects.into_iter().flatten().collect())
 }

@@ -217,7 +217,8 @@ mod tests {
         );
         assert_eq!(
             refusal(json!([config_map("a"), config_map("a")])),
-            "duplicate manifest for resource ns/a with resource type v1.ConfigMap"
+            "duplicate manifest for resource ns/a with resource type v1.ConfigMap: manifests 0 \
+             and 1 are for the same object"
         );
         let big = "x".repeat(600 * 1024);
         let mut large = config_map("a");

@@ -51,7 +51,7 @@ pub enum HubError {
     #[error("hub.api is \"kubeconfig\", and none was found: {0}")]
     Infer(#[from] kube::config::InferConfigError),
     /// The settings do not make a client.
-    #[error("failed to make a client for the hub: {0}")]
+    #[error("failed to create a client for the hub: {0}")]
     Client(#[from] kube::Error),
 }
 

@@ -13,6 +13,7 @@ use actix::Addr;
 use kube::Client;
 use muster_actors::lease::{LeaseDeps, LeaseHolder, LeaseSettings, Standing};
 use muster_actors::supervision::{Health, Io, Registry, stop};
+use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tracing::info;
 
@@ -87,10 +88,22 @@ impl Whose {
             renew_deadline,
             retry_period,
         } = times;
+        let namespace = namespace.unwrap_or_else(|| self.usual_namespace().to_owned());
+        // Processes for different clusters may have leases of one name.
+        let clusters: Vec<&str> = settings
+            .clusters
+            .iter()
+            .map(|cluster| cluster.name.as_str())
+            .collect();
+        let lease = format!(
+            "{namespace}/{} {clusters:?} {:?}",
+            self.name(),
+            hub.kubeconfig
+        );
         Some(LeaseSettings {
-            namespace: namespace.unwrap_or_else(|| self.usual_namespace().to_owned()),
+            namespace,
             name: self.name().to_owned(),
-            identity: identity(),
+            identity: identity(&lease),
             duration,
             renew_deadline,
             retry_period,
@@ -163,18 +176,69 @@ async fn agents_client(settings: &Settings, in_pod: bool) -> Result<Client, Clus
     Ok(Client::try_from(config)?)
 }
 
-/// Host, which in a pod is the pod's name, and a random UUID, since hosts may run several processes.
-fn identity() -> String {
+/// Host, which in a pod is the pod's name, and a UUID.
+///
+/// A process that is started again after it was killed is the same holder, and need not wait until its
+/// own lease has lapsed. So the UUID stands for the place of the process: this boot of the machine and
+/// this network, which a pod keeps when its container is started again. That no two processes at one
+/// place are the same holder is made sure of by a socket that only one can have, which the system
+/// takes back when the process ends, however that is. The others, as on systems without such
+/// sockets, are of a random UUID, and wait for one that was killed.
+///
+/// `lease` tells apart what works under different leases at one place.
+fn identity(lease: &str) -> String {
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy();
-    let random: u128 = rand::random();
-    // Version 4, variant 1 (RFC 9562).
-    let bits = random & !(0xf << 76 | 0x3 << 62) | (0x4 << 76 | 0x2 << 62);
+    let place = place(lease).filter(|place| is_alone(place));
+    let uuid = place.map_or_else(
+        || uuid(4, rand::random()),
+        |place| {
+            let hash = Sha256::digest(place);
+            uuid(
+                8,
+                hash[..16]
+                    .iter()
+                    .fold(0, |bits, byte| bits << 8 | u128::from(*byte)),
+            )
+        },
+    );
+    format!("{host}_{uuid}")
+}
+
+/// Where this process runs; `None` where that cannot be told.
+fn place(lease: &str) -> Option<String> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let network = fs::read_link("/proc/self/ns/net").ok()?;
+    Some(format!("{lease} {} {}", boot.trim(), network.display()))
+}
+
+/// Whether this process is the first of its place, which it then is until it ends.
+#[cfg(target_os = "linux")]
+fn is_alone(place: &str) -> bool {
+    use std::os::linux::net::SocketAddrExt as _;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+    let name = format!("muster-lease-{:x}", Sha256::digest(place));
+    let socket =
+        SocketAddr::from_abstract_name(name).and_then(|address| UnixDatagram::bind_addr(&address));
+    // For as long as the process lives: nobody else may be the same holder.
+    socket.map(std::mem::forget).is_ok()
+}
+
+/// Nothing is given back when a process dies: no two may be one.
+#[cfg(not(target_os = "linux"))]
+const fn is_alone(_: &str) -> bool {
+    false
+}
+
+/// A UUID of this version (RFC 9562).
+fn uuid(version: u128, bits: u128) -> String {
+    let bits = bits & !(0xf << 76 | 0x3 << 62) | (version << 76 | 0x2 << 62);
     let mut uuid = format!("{bits:032x}");
     for dash in [8, 13, 18, 23] {
         uuid.insert(dash, '-');
     }
-    format!("{host}_{uuid}")
+    uuid
 }
 
 /// The lease of this process, held or waited for.
@@ -367,13 +431,27 @@ mod tests {
 
     #[test]
     fn identities_are_a_host_and_a_uuid_and_differ() {
-        let one = identity();
-        let (host, uuid) = one.rsplit_once('_').unwrap();
-        assert!(!host.is_empty());
-        let lengths: Vec<_> = uuid.split('-').map(str::len).collect();
-        assert_eq!(lengths, [8, 4, 4, 4, 12], "{uuid}");
-        assert_eq!(uuid.as_bytes()[14], b'4', "{uuid}");
-        assert!(b"89ab".contains(&uuid.as_bytes()[19]), "{uuid}");
-        assert_ne!(one, identity());
+        let lease = format!("ns/{:x}", rand::random::<u64>());
+        let identities = [(); 3].map(|()| identity(&lease));
+        for (identity, version) in identities.iter().zip([b'8', b'4', b'4']) {
+            let (host, uuid) = identity.rsplit_once('_').unwrap();
+            assert!(!host.is_empty());
+            let lengths: Vec<_> = uuid.split('-').map(str::len).collect();
+            assert_eq!(lengths, [8, 4, 4, 4, 12], "{uuid}");
+            if cfg!(target_os = "linux") {
+                assert_eq!(uuid.as_bytes()[14], version, "{uuid}");
+            }
+            assert!(b"89ab".contains(&uuid.as_bytes()[19]), "{uuid}");
+        }
+        let [first, second, third] = identities;
+        assert!(first != second && second != third);
+    }
+
+    #[test]
+    fn a_place_is_the_same_for_the_same_lease_only() {
+        assert_eq!(place("ns/a"), place("ns/a"));
+        if cfg!(target_os = "linux") {
+            assert_ne!(place("ns/a"), place("ns/b"));
+        }
     }
 }

@@ -160,6 +160,7 @@ const SINK_KEYS: &[(&str, Expect)] = &[
     ("max_bytes", Expect::Count),
     ("keep", Expect::Number),
     ("topic", Expect::Text),
+    ("plain_secrets", Expect::Boolean),
     ("url", Expect::Text),
     ("branch", Expect::Text),
     ("folder", Expect::MayBeEmpty),

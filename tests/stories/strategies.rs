@@ -35,6 +35,7 @@ pub(crate) fn stories() -> Vec<Story> {
         s20_c008_what_is_applied_is_left_alone,
         c013_ignored_fields_are_created_and_owners_follow,
         drift_of_the_rest_is_repaired_and_strategies_can_be_swapped,
+        what_one_strategy_wrote_goes_when_the_other_drops_it,
     ]
 }
 
@@ -467,6 +468,61 @@ async fn drift_of_the_rest_is_repaired_and_strategies_can_be_swapped(world: Worl
         let live = replicas_are(&agent, replicas).await?;
         let env = &live["spec"]["template"]["spec"]["containers"][0]["env"];
         ensure!(env.as_array().is_some_and(|env| env.len() == 2), "{live}");
+    }
+    Ok(())
+}
+
+/// The entries of a config map go with the manifest's, by whichever strategy they came.
+async fn what_one_strategy_wrote_goes_when_the_other_drops_it(world: World) -> Result<()> {
+    let agent = Agent::start(&world).await?;
+    let by = |name: &str, strategy: &str, data: &Value| {
+        let mut spec = manifests([agent.config_map(name, data.clone())]);
+        spec["manifestConfigs"] = json!([{
+            "resourceIdentifier": {"group": "", "resource": "configmaps",
+                "namespace": agent.name(), "name": name},
+            "updateStrategy": {"type": strategy}}]);
+        spec
+    };
+    let (update, apply) = ("Update", "ServerSideApply");
+    let both = json!({"k": "1", "old": "1"});
+    let one = json!({"k": "2"});
+    for (name, steps) in [
+        ("at-once", vec![(update, &both), (apply, &one)]),
+        (
+            "later",
+            vec![(update, &both), (apply, &both), (apply, &one)],
+        ),
+        (
+            "and-back",
+            vec![
+                (apply, &both),
+                (update, &one),
+                (update, &both),
+                (apply, &one),
+                (apply, &both),
+                (apply, &one),
+            ],
+        ),
+    ] {
+        for (step, (strategy, data)) in steps.into_iter().enumerate() {
+            let spec = by(name, strategy, data);
+            if step == 0 {
+                agent.create(name, spec).await?;
+            } else {
+                agent.edit(name, spec).await?;
+            }
+            agent.settled(name).await?;
+            let live = agent.cm(name).get().await?;
+            ensure!(live["data"] == *data, "{name}, step {step}: {live}");
+            let owned = live["metadata"]["ownerReferences"].as_array();
+            ensure!(owned.is_some_and(|owners| owners.len() == 1), "{live}");
+        }
+        // Nothing is left to write.
+        let before = agent.cm(name).get().await?;
+        agent.looks_again(name, 2).await?;
+        let after = agent.cm(name).get().await?;
+        let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+        ensure!(version(&before) == version(&after), "{before} {after}");
     }
     Ok(())
 }

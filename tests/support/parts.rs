@@ -11,6 +11,8 @@ use anyhow::{Context, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Buildah,
+    /// A folder: definitions of widely used software, a folder for each.
+    Bundles,
     Chromedriver,
     Crun,
     Etcd,
@@ -38,6 +40,7 @@ impl Part {
         match self {
             Self::Chromedriver => "MUSTER_CHROMEDRIVER",
             Self::Buildah => "MUSTER_BUILDAH",
+            Self::Bundles => "MUSTER_BUNDLES",
             Self::Crun => "MUSTER_CRUN",
             Self::Etcd => "MUSTER_ETCD",
             Self::Helm => "MUSTER_HELM",

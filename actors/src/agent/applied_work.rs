@@ -14,8 +14,9 @@ use muster_core::applied_work::applied_work_name;
 use muster_core::ownership::{Owner, Removal, plan_removal};
 use serde_json::{Value, json};
 
-use super::calls::ApiError;
+use super::calls::{ApiError, Lookup};
 use super::metrics::{self, Write};
+use super::served::Served;
 use super::spoke::{Deletion, Spoke, Target};
 use super::work::Work;
 
@@ -264,9 +265,16 @@ async fn remove_one(
     owner: &Owner,
     resource: &AppliedManifestResourceMeta,
 ) -> Result<Option<Option<String>>, ApiError> {
-    let target = Target::from(resource);
-    let live: Option<Value> = spoke.get(target).await?;
-    match plan_removal(resource, live.as_ref(), owner) {
+    let (served, live) = match locate(spoke, resource).await? {
+        Located::At(served, live) => (served, live),
+        Located::Gone => return Ok(None),
+        Located::OutOfReach => {
+            let target = Target::from(resource);
+            return Ok(Some(Some(format!("{target} (no version of it is served)"))));
+        }
+    };
+    let target = Target::from(&served);
+    match plan_removal(&served, live.as_ref(), owner) {
         Removal::Forget => Ok(None),
         Removal::Disown(references) => {
             let metadata = live.as_ref().map(|live| &live["metadata"]);
@@ -276,6 +284,7 @@ async fn remove_one(
                 "ownerReferences": references,
             }});
             match spoke.merge::<Value>(target, &patch).await {
+                Err(error) if error.is_missing_route() => Err(error),
                 Err(error) if error.is_not_found() => Ok(None),
                 // Changed meanwhile: the next look decides anew.
                 Err(error) if error.is_conflict() => Ok(Some(None)),
@@ -293,6 +302,44 @@ async fn remove_one(
             let rest: Option<Value> = spoke.get(target).await?;
             Ok(rest.map(|rest| Some(describe_wait(target, Some(&rest)))))
         }
+    }
+}
+
+/// Where a recorded object is.
+enum Located {
+    /// In this version, if it exists.
+    At(AppliedManifestResourceMeta, Option<Value>),
+    /// Nowhere: its type is gone.
+    Gone,
+    /// Its type is there, and no version of it is served.
+    OutOfReach,
+}
+
+/// Looks for a recorded object in the version on record, and where that is not served any more in
+/// another.
+///
+/// Differs from upstream, which takes an object in a version that is not served for gone, and leaves
+/// it on the cluster.
+async fn locate(
+    spoke: &Spoke,
+    resource: &AppliedManifestResourceMeta,
+) -> Result<Located, ApiError> {
+    let mut resource = resource.clone();
+    match spoke.find(Target::from(&resource)).await? {
+        Lookup::Found(live) => return Ok(Located::At(resource, Some(live))),
+        Lookup::NoObject => return Ok(Located::At(resource, None)),
+        Lookup::NoRoute => {}
+    }
+    match spoke.served(&resource.group, &resource.resource).await? {
+        Served::Gone => return Ok(Located::Gone),
+        Served::Nowhere => return Ok(Located::OutOfReach),
+        Served::In(version) => resource.version = version,
+    }
+    match spoke.find(Target::from(&resource)).await? {
+        Lookup::Found(live) => Ok(Located::At(resource, Some(live))),
+        Lookup::NoObject => Ok(Located::At(resource, None)),
+        // What is served is changing just now.
+        Lookup::NoRoute => Ok(Located::OutOfReach),
     }
 }
 

@@ -5,12 +5,13 @@ use muster_api::constants::MANIFEST_COMPLETE;
 use muster_api::work::UpdateStrategyType;
 use muster_core::apply::server_side::{
     IgnoreFieldsError, Intent, IntentError, IntentPlan, LastIntent, is_with_own_updates,
+    take_over_updates,
 };
 use muster_core::apply::{self, Desired, History, LastApplied, UpdatePlan, plan_update};
 use muster_core::condition_rules::RulePlan;
 use muster_core::conditions::ApplyFailure;
 use muster_core::executor::ExecutorError;
-use muster_core::manifest::ManifestError;
+use muster_core::manifest::{DuplicateManifest, ManifestError};
 use muster_core::ownership::OwnerChange;
 use serde_json::{Value, json};
 
@@ -51,19 +52,8 @@ pub(super) enum ApplyError {
     #[error("metadata.namespace: Required value: objects of kind {0} have a namespace")]
     NoNamespace(String),
     /// Another manifest of the work is for the same object.
-    #[error(
-        "duplicate manifest for resource {namespace}/{name} with resource type {api_version}.{kind}"
-    )]
-    Duplicate {
-        /// The object's namespace; empty if it has none.
-        namespace: String,
-        /// The object's name.
-        name: String,
-        /// The object's `apiVersion`.
-        api_version: String,
-        /// The object's kind.
-        kind: String,
-    },
+    #[error(transparent)]
+    Duplicate(#[from] DuplicateManifest),
     /// A strategy that this agent does not have. Doing something else in its place could
     /// overwrite what the user wants kept.
     #[error("the update strategy {0} is not supported by this version of the agent")]
@@ -282,9 +272,33 @@ pub(super) async fn apply_on_server(
         let live = live.unwrap_or_default();
         return Ok(Applied { live, last: None });
     }
-    let (intent, live, plan) = planned(intent, live, last).await;
+    let (mut intent, mut live, mut plan) = planned(intent, live, last).await;
+    let mut taken_over = false;
+    let mut tries = CONFLICT_TRIES;
+    while let (Ok(IntentPlan::Apply(_)), Some(object)) = (&plan, &live)
+        && tries > 0
+        && let Some(patch) = takeover_patch(object, intent.manager())
+    {
+        tries -= 1;
+        let current = match spoke.merge::<Value>(target, &patch).await {
+            Ok(patched) => {
+                taken_over = true;
+                Some(patched)
+            }
+            Err(error) if error.is_conflict() && tries > 0 => spoke.get(target).await?,
+            Err(error) => return Err(error.into()),
+        };
+        (intent, live, plan) = planned(intent, current, None).await;
+    }
     let (mut live, mut wrote) = match (plan?, live) {
-        (IntentPlan::Unchanged, live) => (live.unwrap_or_default(), Write::None),
+        (IntentPlan::Unchanged, live) => {
+            let wrote = if taken_over {
+                Write::Update
+            } else {
+                Write::None
+            };
+            (live.unwrap_or_default(), wrote)
+        }
         (IntentPlan::Apply(object), live) => {
             let write = live.map_or(Write::Create, |_| Write::Update);
             let applied = spoke
@@ -320,6 +334,18 @@ pub(super) async fn apply_on_server(
     metrics::applied(wrote);
     let last = Some(Last::ServerSideApply(intent.applied(&live)));
     Ok(Applied { live, last })
+}
+
+/// The patch that makes the agent's former updates part of what it applies; `None` if there are none.
+/// It holds only for the object as it was read.
+fn takeover_patch(live: &Value, manager: &str) -> Option<Value> {
+    let managed_fields = take_over_updates(live, manager)?;
+    let metadata = &live["metadata"];
+    Some(json!({"metadata": {
+        "uid": metadata["uid"],
+        "resourceVersion": metadata["resourceVersion"],
+        "managedFields": managed_fields,
+    }}))
 }
 
 /// Decides what to send; aside, if that may take long.

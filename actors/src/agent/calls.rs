@@ -52,6 +52,16 @@ impl ApiError {
         self.code() == Some(404)
     }
 
+    /// What does not exist is the path rather than the object: the type is not served, or not in
+    /// this version. Only what is said of an object names it.
+    pub(super) fn is_missing_route(&self) -> bool {
+        let Self::Refused(status) = self else {
+            return false;
+        };
+        let details = status.details.as_ref();
+        self.is_not_found() && details.is_none_or(|details| details.name.is_empty())
+    }
+
     /// What does not exist is the namespace that the object is to be in.
     pub(super) fn is_missing_namespace(&self) -> bool {
         let Self::Refused(status) = self else {
@@ -253,6 +263,29 @@ where
     }
 }
 
+/// What came of looking for an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Lookup<T> {
+    /// It is there.
+    Found(T),
+    /// It does not exist.
+    NoObject,
+    /// The path does not exist, so it is not known whether the object does.
+    NoRoute,
+}
+
+impl<T> Lookup<T> {
+    /// Reads the answer to a request for an object.
+    pub(super) fn of(answer: Result<T, ApiError>) -> Result<Self, ApiError> {
+        match answer {
+            Ok(object) => Ok(Self::Found(object)),
+            Err(error) if error.is_missing_route() => Ok(Self::NoRoute),
+            Err(error) if error.is_not_found() => Ok(Self::NoObject),
+            Err(error) => Err(error),
+        }
+    }
+}
+
 /// Turns the answer that an object does not exist into `None`.
 pub(super) fn if_found<T>(answer: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
     match answer {
@@ -284,6 +317,24 @@ mod tests {
         }));
         assert!(fields.is_field_conflict() && !fields.is_conflict());
         assert!(!conflict.is_field_conflict() && !exists.is_field_conflict());
+    }
+
+    #[test]
+    fn a_missing_path_and_a_missing_object_are_told_apart() {
+        let lookup = |error: ApiError| Lookup::<()>::of(Err(error)).unwrap();
+        let object = serde_json::json!({"code": 404, "reason": "NotFound",
+            "message": "gears.example.org \"a\" not found",
+            "details": {"name": "a", "group": "example.org", "kind": "gears"}});
+        assert_eq!(lookup(refused(object)), Lookup::NoObject);
+        for path in [
+            serde_json::json!({"code": 404, "message": "404 page not found"}),
+            serde_json::json!({"code": 404, "reason": "NotFound", "details": {},
+                "message": "the server could not find the requested resource"}),
+        ] {
+            assert_eq!(lookup(refused(path)), Lookup::NoRoute);
+        }
+        let forbidden = refused(serde_json::json!({"code": 403}));
+        assert!(Lookup::<()>::of(Err(forbidden)).is_err());
     }
 
     #[test]

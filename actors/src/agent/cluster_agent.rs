@@ -168,6 +168,7 @@ impl ClusterAgent {
 
     fn start_child(&mut self, work: Work, ctx: &mut Context<Self>) {
         let name = Arc::clone(&work.name);
+        self.env.claims.expect(&name);
         let (env, io) = (Arc::clone(&self.env), self.deps.io.clone());
         let actor = ManifestWork::new(env, io, work, ctx.address().recipient());
         let label = format!("{}/{name}", self.deps.cluster);
@@ -209,6 +210,7 @@ impl ClusterAgent {
         {
             self.start_child(work, ctx);
         } else {
+            self.env.claims.forget(name);
             self.judge_record_of(name, ctx);
         }
         if self.children.is_empty() {

@@ -61,7 +61,7 @@ pub(super) async fn remove_record(
 }
 
 /// Takes the deletion of a work as far as possible now.
-pub(super) async fn run(env: &Env, work: Work, memory: Memory) -> Outcome {
+pub(super) async fn run(env: &Env, work: Work, mut memory: Memory) -> Outcome {
     if !work.has_finalizer() {
         // Others' finalizers hold it; the agent is done with it, or never began.
         return Outcome::new(Some(work), memory, ReconcileResult::Deleted);
@@ -74,6 +74,8 @@ pub(super) async fn run(env: &Env, work: Work, memory: Memory) -> Outcome {
     };
     let (what, error) = match progress {
         Ok(Progress::Gone) => {
+            memory.record = None;
+            memory.watched.clear();
             return match env.hub.remove_finalizer(&work).await {
                 Ok(()) => Outcome::new(None, memory, ReconcileResult::Deleted),
                 Err(error) => {

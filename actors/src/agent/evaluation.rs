@@ -2,8 +2,37 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use muster_api::work::ConditionRule;
 use muster_core::condition_rules::{EVALUATION_DEADLINE, RulePlan};
+use muster_core::manifest::Gvk;
 use serde_json::Value;
+
+/// Compiles rules on a thread where nobody else waits: parsing them takes a while.
+pub(super) async fn compile_rules(rules: &[ConditionRule], gvk: Gvk<'_>) -> RulePlan {
+    if rules.is_empty() {
+        return RulePlan::default();
+    }
+    let rules = rules.to_vec();
+    let gvk = [gvk.group, gvk.version, gvk.kind].map(ToOwned::to_owned);
+    let compile = move || {
+        let [group, version, kind] = &gvk;
+        RulePlan::compile(
+            &rules,
+            Gvk {
+                group,
+                version,
+                kind,
+            },
+        )
+    };
+    match tokio::task::spawn_blocking(compile).await {
+        Ok(plan) => plan,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => std::future::pending().await, // the process is ending
+        },
+    }
+}
 
 /// Evaluates rules on a thread where nobody else waits: they may be hostile.
 pub(super) async fn derive_conditions(

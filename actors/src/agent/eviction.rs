@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The start time is kept in the record, so that a restart does not begin the wait anew. Nothing
-//! here depends on how often the record changes meanwhile: the end is a point in time. Where works
+//! here depends on how often the record changes meanwhile: the end is a point in time, put off only
+//! while a work of the hub may have objects of the record and does not own them yet. Where works
 //! come over a bus, it is a whole grace period after a source was last heard anew: an agent that hears
 //! nothing of a work must not take it for gone.
 
@@ -172,6 +173,9 @@ async fn step(env: &Env, name: &str) -> Result<Next, ApiError> {
             }
             Plan::Wait(left) => return Ok(Next::Due(left)),
             Plan::Evict => {}
+        }
+        if let Some(holder) = env.claims.hold(applied_work::recorded(&record)) {
+            return Ok(Next::Pending(holder));
         }
     }
     end(env, &record).await

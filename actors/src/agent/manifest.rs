@@ -5,27 +5,23 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use muster_api::conditions as read;
 use muster_api::constants::MANIFEST_APPLIED;
-use muster_api::work::{
-    AppliedManifestResourceMeta, ConditionRule, FeedbackRule, FeedbackScrapeType,
-    ManifestResourceMeta,
-};
+use muster_api::work::{AppliedManifestResourceMeta, FeedbackScrapeType, ManifestResourceMeta};
 use muster_core::apply::server_side::{self, IgnoreFields};
 use muster_core::apply::{Desired, History};
 use muster_core::availability::is_identified;
-use muster_core::condition_rules::RulePlan;
 use muster_core::conditions::ApplyFailure;
 use muster_core::executor::{self, Denial, Verb, could_escalate, verbs_to_apply};
 use muster_core::feedback::{Feedback, FeedbackPlan};
-use muster_core::manifest::{Gvk, ManifestError, ParsedManifest};
-use muster_core::manifest_config::{EffectiveConfig, find_config};
-use muster_core::ownership::{ObjectId, Owner, OwnerChange, owned_by_the_work};
+use muster_core::manifest::{DuplicateManifest, Gvk, ManifestError, ParsedManifest};
+use muster_core::manifest_config::EffectiveConfig;
+use muster_core::ownership::{ObjectId, Owner, OwnerChange};
 use muster_watchdog::working_on;
 use serde_json::Value;
 
 use super::access::Questions;
 use super::apply::{ApplyError, Completion, Last, Strategy, Wanted, apply, apply_on_server};
-use super::calls::ApiError;
-use super::evaluation::derive_conditions;
+use super::calls::{ApiError, Lookup};
+use super::evaluation::{compile_rules, derive_conditions};
 use super::metrics;
 use super::reconcile::{Pass, Plans, completes};
 use super::rest_mapper::MapError;
@@ -71,13 +67,13 @@ enum Intent {
     Write(Wanted),
 }
 
-/// What the rules of some options compile to.
-pub(super) struct Compiled<'a> {
-    feedback_rules: &'a [FeedbackRule],
-    condition_rules: &'a [ConditionRule],
-    /// Group, version and kind.
+/// Where the rules of some options are, which are not copied, and for which kind of objects: group,
+/// version and kind.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct RulesOfKind {
+    feedback_rules: usize,
+    condition_rules: usize,
     gvk: [String; 3],
-    plans: Plans,
 }
 
 impl<'a> Pass<'a> {
@@ -119,9 +115,15 @@ impl<'a> Pass<'a> {
             return self.given_up(meta, &lost.into());
         }
 
-        let mapping = match self.env.spoke.mapper.find(gvk).await {
-            Ok(mapping) => mapping,
-            Err(error) => return self.unmapped(meta, &error),
+        let duplicate = self.named.add(&parsed, None);
+        let mapping = match (self.env.spoke.mapper.find(gvk).await, duplicate) {
+            (Ok(mapping), _) => mapping,
+            // The other one says that the kind is not there, and which object it is for.
+            (Err(MapError::NoKind { .. }), Err(duplicate)) => {
+                let error = Err(duplicate.to_string());
+                return self.object(meta, error, Live::Unidentified, Tracked::Absent);
+            }
+            (Err(error), _) => return self.unmapped(meta, &error),
         };
         meta.resource = mapping.resource;
         if !mapping.namespaced {
@@ -137,8 +139,14 @@ impl<'a> Pass<'a> {
         }
 
         let key = key_of(&meta);
-        let spec = self.spec;
-        let config = find_config(&spec.manifest_configs, id_of(&meta));
+        let config = match self.configs.find(id_of(&meta)) {
+            Ok(config) => config,
+            Err(error) => {
+                let error = error.to_string();
+                let live = Live::Failed(error.clone());
+                return self.object(meta, Err(error), live, Tracked::Unresolved);
+            }
+        };
         let rights = could_escalate(id_of(&meta)).then(|| parsed.object.clone());
         let mut wanted = self.wanted(&meta, config, &key, parsed, mapping.namespaced);
         let touches = matches!(wanted, Ok(Intent::Read | Intent::Write(_)));
@@ -147,8 +155,8 @@ impl<'a> Pass<'a> {
         if touches {
             wanted = allowed.and(wanted);
         }
-        let plans = self.plans(ordinal, config, gvk_of(&meta));
-        if !matches!(wanted, Err(ApplyError::Duplicate { .. })) {
+        let plans = self.plans(ordinal, config, gvk_of(&meta)).await;
+        if !matches!(wanted, Err(ApplyError::Duplicate(_))) {
             // Before it is read, so that no change after that is missed.
             self.watch(&meta, &key, config, hidden.is_none(), &plans);
         }
@@ -256,34 +264,28 @@ impl<'a> Pass<'a> {
     }
 
     /// The compiled rules of a manifest.
-    fn plans(&mut self, ordinal: usize, config: EffectiveConfig<'a>, gvk: Gvk<'_>) -> Plans {
+    async fn plans(&mut self, ordinal: usize, config: EffectiveConfig<'a>, gvk: Gvk<'_>) -> Plans {
         if config.feedback_rules.is_empty() && config.condition_rules.is_empty() {
             return Plans::default();
         }
         if let Some(known) = self.memory.plans.get(&ordinal) {
             return known.clone();
         }
-        // Manifests with the same options share what these compile to: a work may have thousands of
-        // one kind.
-        let compiled = self.compiled.iter().find(|compiled| {
-            std::ptr::eq(compiled.feedback_rules, config.feedback_rules)
-                && std::ptr::eq(compiled.condition_rules, config.condition_rules)
-                && compiled.gvk == [gvk.group, gvk.version, gvk.kind]
-        });
-        let plans = if let Some(compiled) = compiled {
-            compiled.plans.clone()
-        } else {
-            let plans = Plans {
-                feedback: Arc::new(FeedbackPlan::compile(config.feedback_rules)),
-                rules: RulePlan::compile(config.condition_rules, gvk),
-            };
-            self.compiled.push(Compiled {
-                feedback_rules: config.feedback_rules,
-                condition_rules: config.condition_rules,
-                gvk: [gvk.group, gvk.version, gvk.kind].map(ToOwned::to_owned),
-                plans: plans.clone(),
-            });
-            plans
+        let rules = RulesOfKind {
+            feedback_rules: config.feedback_rules.as_ptr().addr(),
+            condition_rules: config.condition_rules.as_ptr().addr(),
+            gvk: [gvk.group, gvk.version, gvk.kind].map(ToOwned::to_owned),
+        };
+        let plans = match self.compiled.get(&rules) {
+            Some(compiled) => compiled.clone(),
+            None => {
+                let plans = Plans {
+                    feedback: Arc::new(FeedbackPlan::compile(config.feedback_rules)),
+                    rules: compile_rules(config.condition_rules, gvk).await,
+                };
+                self.compiled.insert(rules, plans.clone());
+                plans
+            }
         };
         self.memory.plans.insert(ordinal, plans.clone());
         plans
@@ -340,7 +342,7 @@ impl<'a> Pass<'a> {
             executor: &executor,
             target: Target::from(meta),
         };
-        let goes_with_work = owned_by_the_work(self.spec.delete_option.as_ref(), id_of(meta));
+        let goes_with_work = !self.orphans.contains(id_of(meta));
         let reads = !config.feedback_rules.is_empty() || !config.condition_rules.is_empty();
         let verbs: &[Verb] = match (touches, reads) {
             (true, _) => verbs_to_apply(goes_with_work),
@@ -384,13 +386,16 @@ impl<'a> Pass<'a> {
         parsed: ParsedManifest,
         namespaced: bool,
     ) -> Result<Intent, ApplyError> {
-        if !self.objects.insert(key.into()) {
-            return Err(ApplyError::Duplicate {
-                namespace: meta.namespace.clone(),
-                name: meta.name.clone(),
+        let first = *self.objects.entry(key.into()).or_insert(parsed.ordinal);
+        if first != parsed.ordinal {
+            return Err(ApplyError::Duplicate(DuplicateManifest {
+                first,
+                second: parsed.ordinal,
                 api_version: parsed.api_version().to_owned(),
                 kind: meta.kind.clone(),
-            });
+                namespace: meta.namespace.clone(),
+                name: meta.name.clone(),
+            }));
         }
         if self.is_complete(meta, config.condition_rules) {
             return Ok(Intent::Nothing);
@@ -441,7 +446,7 @@ impl<'a> Pass<'a> {
         owner: &Owner,
         completion: &Completion,
     ) -> (Result<(), ApplyError>, Option<Value>) {
-        let goes_with_work = owned_by_the_work(self.spec.delete_option.as_ref(), id_of(meta));
+        let goes_with_work = !self.orphans.contains(id_of(meta));
         let owner = OwnerChange::new(owner.clone(), goes_with_work);
         let last = self.memory.applied.get(key);
         let history = match last.and_then(Last::update) {
@@ -500,19 +505,24 @@ impl<'a> Pass<'a> {
     /// Whether the status says that this generation of the manifest was applied.
     fn applied_before(&self, meta: &ManifestResourceMeta) -> bool {
         let generation = self.work.generation;
-        self.before.resource_status.manifests.iter().any(|known| {
-            known.resource_meta == *meta
-                && read::is_true_for(&known.conditions, MANIFEST_APPLIED, generation)
-        })
+        self.known
+            .get(meta)
+            .is_some_and(|known| read::is_true_for(&known.conditions, MANIFEST_APPLIED, generation))
     }
 
     async fn look_up(&mut self, meta: &ManifestResourceMeta) -> Live {
         if let Some(lost) = &self.lost {
             return Live::Failed(lost.to_string());
         }
-        match self.env.spoke.get(Target::from(meta)).await {
-            Ok(Some(object)) => Live::Found(object),
-            Ok(None) => Live::NotFound,
+        match self.env.spoke.find(Target::from(meta)).await {
+            Ok(Lookup::Found(object)) => Live::Found(object),
+            Ok(Lookup::NoObject) => Live::NotFound,
+            Ok(Lookup::NoRoute) => {
+                // In another version it may well be there.
+                self.env.spoke.mapper.forget(gvk_of(meta)).await;
+                self.wishes.types = true;
+                Live::Failed(format!("{} is not served any more", Target::from(meta)))
+            }
             Err(error) => {
                 self.failed(&error);
                 Live::Failed(error.to_string())
@@ -547,16 +557,14 @@ impl<'a> Pass<'a> {
         if let Some(request) = error.request() {
             self.failed(request);
         }
-        let known = self.before.resource_status.manifests.iter().find(|known| {
-            let known = &known.resource_meta;
-            known.ordinal == meta.ordinal
-                && known.group == meta.group
+        let known = self.known.at(meta.ordinal).filter(|known| {
+            known.group == meta.group
                 && known.version == meta.version
                 && known.kind == meta.kind
                 && known.name == meta.name
         });
         if let Some(known) = known {
-            meta = known.resource_meta.clone();
+            meta = known.clone();
         }
         let live = Live::Failed(error.to_string());
         self.object(meta, Err(error.to_string()), live, Tracked::Unresolved)

@@ -72,7 +72,7 @@ pub struct WorkChanged(pub Work);
 pub struct SettingsChanged;
 
 /// The record of the work is at this version now, or gone.
-#[derive(Debug, Clone, Copy, Message)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Message)]
 #[rtype(result = "()")]
 pub struct RecordSeen(pub Option<u64>);
 
@@ -120,6 +120,8 @@ pub struct ManifestWork {
     memory: Memory,
     /// Where the record is by its watch.
     record: RecordSeen,
+    /// Where it was when the last pass began, which saw it at least so new.
+    record_at_start: RecordSeen,
     /// Whether the works of an executor are told apart already.
     has_executor: bool,
     running: Option<Running>,
@@ -155,6 +157,7 @@ impl ManifestWork {
             work,
             memory: Memory::default(),
             record: RecordSeen(None),
+            record_at_start: RecordSeen(None),
             has_executor: false,
             running: None,
             last_word: None,
@@ -184,6 +187,7 @@ impl ManifestWork {
         let asks = self.work.asks_more(&work);
         self.work = work;
         if asks {
+            self.env.claims.expect(&self.work.name);
             self.forget_failures();
         }
         asks
@@ -240,6 +244,7 @@ impl ManifestWork {
             timer.map(|timer| ctx.cancel_future(timer));
         }
         self.running = Some(Running::Pass);
+        self.record_at_start = self.record;
         let env = Arc::clone(&self.env);
         let work = self.work.clone();
         let memory = std::mem::take(&mut self.memory);
@@ -285,11 +290,14 @@ impl ManifestWork {
         }
     }
 
-    /// Whether others have changed the record since the last pass.
+    /// Whether others have changed the record since the last pass. A change that was there when it
+    /// began is none: what such a pass could not do, it would fail to do again, and there is a
+    /// back-off for that.
     fn record_has_moved(&self) -> bool {
         let RecordSeen(seen) = self.record;
         let known = self.memory.record.as_ref();
-        known.is_some_and(|known| seen.is_some_and(|seen| seen > known.version))
+        seen != self.record_at_start.0
+            && known.is_some_and(|known| seen.is_some_and(|seen| seen > known.version))
     }
 
     fn settle(&mut self, outcome: Outcome) -> Wishes {
@@ -399,8 +407,8 @@ impl Handler<RecordSeen> for ManifestWork {
     fn handle(&mut self, seen: RecordSeen, ctx: &mut Self::Context) {
         self.record = seen;
         let RecordSeen(version) = seen;
-        // In a deletion it is the agent that takes the record away.
-        let lost = version.is_none() && !self.work.deleting;
+        // In a deletion it is mostly the agent itself that takes the record away.
+        let lost = version.is_none() && !(self.work.deleting && self.running.is_some());
         let news = lost && (self.running.is_some() || self.memory.record.is_some());
         // A pass under way compares at its end: it may be what moved the record.
         if news || self.running.is_none() && self.record_has_moved() {

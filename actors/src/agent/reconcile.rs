@@ -20,8 +20,8 @@ use muster_api::constants::{
     MANIFEST_COMPLETE, WORK_APPLIED, WORK_AVAILABLE, WORK_COMPLETE, WORK_PROGRESSING,
 };
 use muster_api::work::{
-    AppliedManifestResourceMeta, AppliedManifestWork, ConditionRule, ManifestWorkSpec,
-    ManifestWorkStatus,
+    AppliedManifestResourceMeta, AppliedManifestWork, ConditionRule, ManifestCondition,
+    ManifestResourceMeta, ManifestWorkSpec, ManifestWorkStatus,
 };
 use muster_cloudevents::work::MOST_CONTENT_BYTES;
 use muster_core::apply::apply_order;
@@ -29,8 +29,9 @@ use muster_core::apply::server_side::IgnoreFields;
 use muster_core::condition_rules::RulePlan;
 use muster_core::executor::{Executor, ExecutorError};
 use muster_core::feedback::{FeedbackLimits, FeedbackPlan, RefusedValues};
-use muster_core::manifest::ParsedManifest;
-use muster_core::ownership::{Owner, untracked};
+use muster_core::manifest::{ManifestObjects, ParsedManifest};
+use muster_core::manifest_config::ManifestConfigs;
+use muster_core::ownership::{Orphans, Owner, untracked};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
@@ -38,9 +39,10 @@ use super::access::Access;
 use super::applied_work::{self, Identity};
 use super::apply::{ApplyError, Last};
 use super::calls::ApiError;
+use super::claims::Claims;
 use super::deletion::{self, Progress};
 use super::hub::Hub;
-use super::manifest::{Compiled, Object, Tracked};
+use super::manifest::{Object, RulesOfKind, Tracked, key_of};
 use super::metrics::ReconcileResult;
 use super::observer::Inbox;
 use super::records::{KnownRecord, Records};
@@ -60,6 +62,8 @@ pub(super) struct Env {
     pub(super) identity: Identity,
     pub(super) records: Records,
     pub(super) access: Access,
+    /// Objects that works have and do not own yet.
+    pub(super) claims: Claims,
     pub(super) watches: Arc<Watches>,
     current: watch::Sender<Current>,
     heard: watch::Sender<Heard>,
@@ -106,6 +110,7 @@ impl Env {
             },
             records: Records::default(),
             access: Access::default(),
+            claims: Claims::default(),
             watches: Watches::new(),
             current: watch::Sender::new(Current::new(deps.settings.clone())),
             heard: watch::Sender::new(match deps.hub_link {
@@ -270,7 +275,7 @@ pub(super) async fn reconcile(
 ) -> Outcome {
     let mut memory = memory.for_work(&work);
     if work.deleting {
-        memory.watched.clear();
+        env.claims.settle(&work.name, Vec::new());
         return deletion::run(env, work, memory).await;
     }
     let work = if work.has_finalizer() {
@@ -291,6 +296,7 @@ pub(super) async fn reconcile(
         Ok(spec) => look(env, work, &spec, memory, inbox).await,
         Err(error) => {
             memory.watched.clear();
+            env.claims.settle(&work.name, Vec::new());
             unreadable(env, work, memory, &error.to_string()).await
         }
     }
@@ -372,12 +378,17 @@ async fn look(
         executor: spec.executor.as_ref().map(Executor::of),
         lost: None,
         gave_up: false,
-        objects: HashSet::new(),
+        objects: HashMap::new(),
+        named: ManifestObjects::default(),
         inbox,
-        compiled: Vec::new(),
+        compiled: HashMap::new(),
+        configs: ManifestConfigs::new(&spec.manifest_configs),
+        orphans: Orphans::of(spec.delete_option.as_ref()),
+        known: KnownManifests::of(&before.resource_status.manifests),
     };
     let owner = record.as_ref().map(Record::owner);
     let (reports, tracked) = pass.manifests(owner).await;
+    env.claims.settle(&work.name, unsettled(&reports));
     let mut error = None;
     if let Ok(record) = record {
         let left = pass.clean_up(record, tracked).await;
@@ -419,6 +430,19 @@ async fn look(
         outcome.again |= std::mem::take(&mut outcome.memory.resting);
     }
     outcome
+}
+
+/// The objects that could not be applied, by any of the manifests.
+fn unsettled(reports: &[ManifestReport]) -> Vec<ManifestResourceMeta> {
+    let (applied, failed): (Vec<_>, Vec<_>) =
+        reports.iter().partition(|report| report.applied.is_ok());
+    let applied: HashSet<String> = applied.iter().map(|report| key_of(&report.meta)).collect();
+    failed
+        .into_iter()
+        .map(|report| &report.meta)
+        .filter(|meta| !applied.contains(&key_of(meta)))
+        .cloned()
+        .collect()
 }
 
 /// Ends the watches of a work that is ready and has been quiet for as long as `quiet`, and takes
@@ -500,11 +524,20 @@ pub(super) struct Pass<'a> {
     pub(super) lost: Option<ApiError>,
     /// Some manifests were not tried, so it is not known which objects they are for.
     pub(super) gave_up: bool,
-    /// The objects met so far.
-    pub(super) objects: HashSet<Box<str>>,
+    /// The objects met so far, with the position of the manifest of each.
+    pub(super) objects: HashMap<Box<str>, usize>,
+    /// The same by kind, for kinds that the cluster does not have.
+    pub(super) named: ManifestObjects,
     pub(super) inbox: &'a Arc<Inbox>,
-    /// What was compiled in this pass.
-    pub(super) compiled: Vec<Compiled<'a>>,
+    /// What was compiled in this pass. Manifests with the same options share it: a work may have
+    /// thousands of one kind.
+    pub(super) compiled: HashMap<RulesOfKind, Plans>,
+    /// The options of the work.
+    pub(super) configs: ManifestConfigs<'a>,
+    /// What stays when the work goes.
+    pub(super) orphans: Orphans<'a>,
+    /// What the status says of the manifests.
+    pub(super) known: KnownManifests<'a>,
 }
 
 impl Pass<'_> {
@@ -539,11 +572,11 @@ impl Pass<'_> {
         let objects = &self.objects;
         self.memory
             .applied
-            .retain(|object, _| objects.contains(object));
+            .retain(|object, _| objects.contains_key(object));
         if !self.gave_up {
             self.memory
                 .watched
-                .retain(|object, _| objects.contains(&**object));
+                .retain(|object, _| objects.contains_key(&**object));
         }
         (reports.into_iter().flatten().collect(), tracked)
     }
@@ -607,17 +640,53 @@ impl Pass<'_> {
         meta: &muster_api::work::ManifestResourceMeta,
         rules: &[ConditionRule],
     ) -> bool {
-        self.complete
-            || completes(rules)
-                && self.before.resource_status.manifests.iter().any(|known| {
-                    let known_meta = &known.resource_meta;
-                    known_meta.group == meta.group
-                        && known_meta.kind == meta.kind
-                        && known_meta.namespace == meta.namespace
-                        && known_meta.name == meta.name
-                        && read::is_true(&known.conditions, MANIFEST_COMPLETE)
-                })
+        self.complete || completes(rules) && self.known.is_complete(meta)
     }
+}
+
+/// What the status says of manifests, found by what they are for: a work may have thousands.
+pub(super) struct KnownManifests<'a> {
+    exact: HashMap<&'a ManifestResourceMeta, &'a ManifestCondition>,
+    at: HashMap<i32, &'a ManifestCondition>,
+    /// Group, kind, namespace and name of objects that are complete.
+    complete: HashSet<[&'a str; 4]>,
+}
+
+impl<'a> KnownManifests<'a> {
+    fn of(manifests: &'a [ManifestCondition]) -> Self {
+        let mut all = Self {
+            exact: HashMap::with_capacity(manifests.len()),
+            at: HashMap::with_capacity(manifests.len()),
+            complete: HashSet::new(),
+        };
+        for known in manifests {
+            let meta = &known.resource_meta;
+            all.exact.entry(meta).or_insert(known);
+            all.at.entry(meta.ordinal).or_insert(known);
+            if read::is_true(&known.conditions, MANIFEST_COMPLETE) {
+                all.complete.insert(object_of(meta));
+            }
+        }
+        all
+    }
+
+    /// The entry of a manifest.
+    pub(super) fn get(&self, meta: &ManifestResourceMeta) -> Option<&'a ManifestCondition> {
+        self.exact.get(meta).copied()
+    }
+
+    /// The entry at a position.
+    pub(super) fn at(&self, ordinal: i32) -> Option<&'a ManifestResourceMeta> {
+        self.at.get(&ordinal).map(|known| &known.resource_meta)
+    }
+
+    fn is_complete(&self, meta: &ManifestResourceMeta) -> bool {
+        self.complete.contains(&object_of(meta))
+    }
+}
+
+fn object_of(meta: &ManifestResourceMeta) -> [&str; 4] {
+    [&meta.group, &meta.kind, &meta.namespace, &meta.name].map(String::as_str)
 }
 
 /// Whether one of the rules says when an object is complete.

@@ -15,9 +15,10 @@ use muster_api::work::{AppliedManifestResourceMeta, ManifestResourceMeta};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 
-use super::calls::{ApiError, Calls, if_found};
+use super::calls::{ApiError, Calls, Lookup, if_found};
 use super::metrics;
 use super::rest_mapper::RestMapper;
+use super::served::{Served, served};
 use crate::supervision::{Health, StreamHealth};
 
 /// Identifies an object on the cluster by its path.
@@ -196,6 +197,20 @@ impl Spoke {
         if_found(self.noted(self.calls.send(request).await))
     }
 
+    /// Looks for an object.
+    pub(super) async fn find<T: DeserializeOwned>(
+        &self,
+        target: Target<'_>,
+    ) -> Result<Lookup<T>, ApiError> {
+        let request = target.requests()?.get(target.name, &GetParams::default());
+        Lookup::of(self.noted(self.calls.send(request).await))
+    }
+
+    /// In which versions the cluster serves a type.
+    pub(super) async fn served(&self, group: &str, resource: &str) -> Result<Served, ApiError> {
+        self.noted(served(&self.calls, group, resource).await)
+    }
+
     /// Creates an object.
     pub(super) async fn create<T: DeserializeOwned>(
         &self,
@@ -303,6 +318,7 @@ impl Spoke {
         let request = target.requests()?.delete(target.name, &params);
         match self.noted(self.calls.delete(request).await) {
             Ok(()) => Ok(Deletion::Requested),
+            Err(error) if error.is_missing_route() => Err(error),
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(Deletion::Gone),
             Err(error) => Err(error),
         }

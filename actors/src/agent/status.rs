@@ -1,5 +1,7 @@
 //! From what a pass saw to the status of the work. Pure.
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use muster_api::conditions as read;
@@ -102,6 +104,10 @@ pub(super) fn observe(
     now: Timestamp,
 ) -> ManifestWorkStatus {
     let mut manifests = before.resource_status.manifests.clone();
+    let mut positions = HashMap::with_capacity(manifests.len());
+    for (position, manifest) in before.resource_status.manifests.iter().enumerate() {
+        positions.entry(&manifest.resource_meta).or_insert(position);
+    }
     for Observed {
         meta,
         read,
@@ -109,10 +115,10 @@ pub(super) fn observe(
         polled,
     } in observed
     {
-        let known = manifests
-            .iter_mut()
-            .find(|manifest| manifest.resource_meta == *meta);
-        let Some(manifest) = known else { continue };
+        let known = positions.get(meta);
+        let Some(manifest) = known.and_then(|position| manifests.get_mut(*position)) else {
+            continue;
+        };
         let (seen, feedback, derived) = match read.clone() {
             Some((feedback, derived)) => (Seen::Found, Some(feedback), derived),
             None => (Seen::NotFound, None, None),

@@ -100,7 +100,7 @@ impl Feed {
         let decoded = match decoded {
             Ok(decoded) => decoded,
             Err(error) => {
-                warn!(object = %key, %error, "an object does not read, no sink hears of it");
+                warn!(object = %key, %error, "failed to parse object, no sink hears of it");
                 return;
             }
         };

@@ -267,6 +267,37 @@ mod tests {
             .collect()
     }
 
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn files_are_for_their_owner_only() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/events.log");
+        let event = event(1, Operation::Delete, None);
+        sink(&path, 1_000, 2)
+            .deliver(std::slice::from_ref(&event))
+            .await
+            .unwrap();
+        let files = [path.clone(), older(&path, 1), older(&path, 2)];
+        // As an earlier version has left them.
+        for file in &files {
+            fs::write(file, "{}\n").unwrap();
+            fs::set_permissions(file, fs::Permissions::from_mode(0o644)).unwrap();
+        }
+        sink(&path, 1_000, 2).deliver(&[event]).await.unwrap();
+        for file in &files {
+            let mode = fs::metadata(file).unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode, 0o600, "{}", file.display());
+        }
+        let mode = fs::metadata(path.parent().unwrap())
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777;
+        assert_eq!(mode, 0o700);
+    }
+
     #[tokio::test]
     async fn an_event_is_a_line() {
         let folder = tempfile::tempdir().unwrap();

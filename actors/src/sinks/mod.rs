@@ -71,3 +71,24 @@ impl SinkError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::rules::SinkMaker as _;
+
+    #[test]
+    fn sinks_that_write_objects_as_they_are_refuse_secrets_unless_they_may() {
+        let log = || LogSinks::new(LogTarget::Stdout);
+        let mqtt = || MqttSinks::new("t", BTreeMap::new());
+        let refused = vec![(("", "secrets"), PLAIN_SECRETS)];
+        assert_eq!(
+            (log().refuses(), mqtt().refuses()),
+            (refused.clone(), refused)
+        );
+        assert_eq!(log().plain_secrets(true).refuses(), []);
+        assert_eq!(mqtt().plain_secrets(true).refuses(), []);
+    }
+}

@@ -63,12 +63,20 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// sooner. One that works again may be silent for half of it before that is known.
 const KEEPS_FAILING: Duration = Duration::from_secs(10);
 
-/// Pace of tries of a watch that is refused. A permission that is given is used within 30 s.
+/// Pace of tries of a watch that is refused, unless many are. A permission that is given is used
+/// within 5 s, of which the API server may take one to hear of it.
 const REFUSED: BackoffPolicy = BackoffPolicy {
     first: Duration::from_secs(2),
-    max: Duration::from_secs(28),
+    max: Duration::from_secs(3),
     reset_after: Duration::from_secs(600),
 };
+
+/// Time between two tries of refused watches, all of a cluster taken together: one that refuses
+/// thousands of them is not asked more often than this.
+const BETWEEN_TRIES: Duration = Duration::from_millis(100);
+
+/// Longest pause between two tries of one of them.
+const LONGEST_PAUSE: Duration = Duration::from_secs(28);
 
 /// Replaces the limits; takes effect at once.
 #[derive(Debug, Clone, Copy, Message)]
@@ -310,9 +318,9 @@ impl WatchSupervisor {
             if slots > 0 {
                 slots -= 1;
                 self.open(key, ctx);
-            } else if let Some(refusal) = self.refused.get_mut(&key) {
+            } else if self.refused.contains_key(&key) {
                 // Nothing that works is closed for one more try of what probably does not.
-                refusal.until = Instant::now() + refusal.backoff.failed();
+                self.refused_again(&key);
             } else {
                 lacking += 1;
             }
@@ -468,9 +476,18 @@ impl WatchSupervisor {
         });
         refusal.denial = denial;
         refusal.why = why.into();
-        refusal.until = Instant::now() + refusal.backoff.failed();
+        self.refused_again(&key);
         self.close(id, ctx);
         self.plan_anew(ctx);
+    }
+
+    /// Puts off the next try of a refused watch.
+    fn refused_again(&mut self, key: &WatchKey) {
+        let count = u32::try_from(self.refused.len()).unwrap_or(u32::MAX);
+        let share = BETWEEN_TRIES.saturating_mul(count).min(LONGEST_PAUSE);
+        if let Some(refusal) = self.refused.get_mut(key) {
+            refusal.until = Instant::now() + refusal.backoff.failed().max(share);
+        }
     }
 
     /// Plans anew when the next refusal is over.

@@ -1,6 +1,7 @@
 //! Reading raw manifests, and what makes a list of them acceptable.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 
 use muster_api::work::{Manifest, ManifestResourceMeta};
@@ -11,6 +12,9 @@ use crate::go_format::prefix;
 
 /// Most bytes of a manifest that an error shows. A condition's message holds 32 KiB.
 const MAX_SHOWN_BYTES: usize = 1024;
+
+/// How deep a manifest may nest: as deep as JSON is read here.
+pub const MAX_MANIFEST_DEPTH: usize = 127;
 
 /// Group, version and kind of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,6 +70,9 @@ pub enum ManifestError {
     /// No JSON.
     #[error("manifest is no valid JSON: {0}")]
     Syntax(String),
+    /// JSON that nests too deep to be read.
+    #[error("manifest nests more than {MAX_MANIFEST_DEPTH} levels deep")]
+    TooDeep,
     /// JSON, and no object.
     #[error("json: cannot unmarshal {0} into Go value of type map[string]interface {{}}")]
     NotAnObject(&'static str),
@@ -99,8 +106,15 @@ impl ParsedManifest {
         if json.trim().is_empty() {
             return Err(ManifestError::Empty);
         }
-        let object: Value =
-            serde_json::from_str(json).map_err(|error| ManifestError::Syntax(error.to_string()))?;
+        let object: Value = serde_json::from_str(json).map_err(|error| {
+            let text = error.to_string();
+            // The library has no other way to tell.
+            if text.starts_with("recursion limit exceeded") {
+                ManifestError::TooDeep
+            } else {
+                ManifestError::Syntax(text)
+            }
+        })?;
         match object {
             // Go decodes null as an empty object.
             Value::Object(_) | Value::Null => {}
@@ -222,19 +236,138 @@ pub enum AdmissionError {
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     /// Two manifests for one object.
-    #[error(
-        "duplicate manifest for resource {namespace}/{name} with resource type {api_version}.{kind}"
-    )]
-    Duplicate {
-        /// The object's `apiVersion`.
-        api_version: String,
-        /// The object's kind.
-        kind: String,
-        /// The object's namespace; empty if none is written.
-        namespace: String,
-        /// The object's name.
-        name: String,
-    },
+    #[error(transparent)]
+    Duplicate(#[from] DuplicateManifest),
+}
+
+/// Two manifests of a work are for one object. The text begins as upstream's.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "duplicate manifest for resource {namespace}/{name} with resource type {api_version}.{kind}: \
+     manifests {first} and {second} are for the same object"
+)]
+pub struct DuplicateManifest {
+    /// Position of the first.
+    pub first: usize,
+    /// Position of the second.
+    pub second: usize,
+    /// `apiVersion` of the second.
+    pub api_version: String,
+    /// The object's kind.
+    pub kind: String,
+    /// The object's namespace; empty if it has none.
+    pub namespace: String,
+    /// The object's name.
+    pub name: String,
+}
+
+/// What makes a manifest the one of an object: group, kind, namespace and name. The version does not,
+/// since all versions show the same objects, nor does a namespace where the kind has none.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ObjectIdentity {
+    group: String,
+    kind: String,
+    namespace: String,
+    name: String,
+}
+
+/// The objects that the manifests of a work are for.
+#[derive(Debug, Default)]
+pub struct ManifestObjects(HashMap<ObjectIdentity, usize>);
+
+impl ManifestObjects {
+    /// Takes the next manifest. `namespaced` says whether its kind has namespaces; where that is not
+    /// known, the built-in kinds of Kubernetes are.
+    ///
+    /// # Errors
+    ///
+    /// An earlier one is for the same object.
+    pub fn add(
+        &mut self,
+        manifest: &ParsedManifest,
+        namespaced: Option<bool>,
+    ) -> Result<(), DuplicateManifest> {
+        let Gvk { group, kind, .. } = manifest.gvk();
+        let namespaced = namespaced.unwrap_or_else(|| !is_cluster_scoped(group, kind));
+        let namespace = if namespaced { manifest.namespace() } else { "" };
+        let [group, kind, namespace, name] =
+            [group, kind, namespace, manifest.name()].map(str::to_owned);
+        let identity = ObjectIdentity {
+            group,
+            kind,
+            namespace,
+            name,
+        };
+        match self.0.entry(identity) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(manifest.ordinal);
+                Ok(())
+            }
+            Entry::Occupied(known) if *known.get() == manifest.ordinal => Ok(()),
+            Entry::Occupied(known) => {
+                let identity = known.key().clone();
+                Err(DuplicateManifest {
+                    first: *known.get(),
+                    second: manifest.ordinal,
+                    api_version: manifest.api_version().to_owned(),
+                    kind: identity.kind,
+                    namespace: identity.namespace,
+                    name: identity.name,
+                })
+            }
+        }
+    }
+}
+
+/// Whether a built-in kind of Kubernetes has no namespaces.
+fn is_cluster_scoped(group: &str, kind: &str) -> bool {
+    matches!(
+        (group, kind),
+        ("", "Namespace" | "Node" | "PersistentVolume")
+            | (
+                "admissionregistration.k8s.io",
+                "MutatingAdmissionPolicy"
+                    | "MutatingAdmissionPolicyBinding"
+                    | "MutatingWebhookConfiguration"
+                    | "ValidatingAdmissionPolicy"
+                    | "ValidatingAdmissionPolicyBinding"
+                    | "ValidatingWebhookConfiguration"
+            )
+            | ("apiextensions.k8s.io", "CustomResourceDefinition")
+            | ("apiregistration.k8s.io", "APIService")
+            | (
+                "certificates.k8s.io",
+                "CertificateSigningRequest" | "ClusterTrustBundle"
+            )
+            | (
+                "flowcontrol.apiserver.k8s.io",
+                "FlowSchema" | "PriorityLevelConfiguration"
+            )
+            | (
+                "networking.k8s.io",
+                "IngressClass" | "IPAddress" | "ServiceCIDR"
+            )
+            | ("node.k8s.io", "RuntimeClass")
+            | ("policy", "PodSecurityPolicy")
+            | (
+                "rbac.authorization.k8s.io",
+                "ClusterRole" | "ClusterRoleBinding"
+            )
+            | (
+                "resource.k8s.io",
+                "DeviceClass" | "DeviceTaintRule" | "ResourceSlice"
+            )
+            | ("scheduling.k8s.io", "PriorityClass")
+            | (
+                "storage.k8s.io",
+                "CSIDriver"
+                    | "CSINode"
+                    | "StorageClass"
+                    | "VolumeAttachment"
+                    | "VolumeAttributesClass"
+            )
+            | ("storagemigration.k8s.io", "StorageVersionMigration")
+    )
 }
 
 /// Bytes that the manifests of a work may take unless configured otherwise.
@@ -255,28 +388,11 @@ pub fn validate_manifests(
             limit: limit_bytes,
         });
     }
-    let mut seen = HashSet::with_capacity(manifests.len());
+    let mut objects = ManifestObjects::default();
     for (ordinal, manifest) in manifests.iter().enumerate() {
         let manifest = ParsedManifest::parse(ordinal, manifest.as_json())?;
         manifest.check_name()?;
-        let [api_version, kind, namespace, name] = [
-            manifest.api_version(),
-            manifest.gvk().kind,
-            manifest.namespace(),
-            manifest.name(),
-        ]
-        .map(str::to_owned);
-        let identity = (api_version, kind, namespace, name);
-        if seen.contains(&identity) {
-            let (api_version, kind, namespace, name) = identity;
-            return Err(AdmissionError::Duplicate {
-                api_version,
-                kind,
-                namespace,
-                name,
-            });
-        }
-        seen.insert(identity);
+        objects.add(&manifest, None)?;
     }
     Ok(())
 }
@@ -326,7 +442,8 @@ mod tests {
                 config_map("default", "a", "1"),
                 config_map("default", "a", "2")
             ]),
-            "duplicate manifest for resource default/a with resource type v1.ConfigMap"
+            "duplicate manifest for resource default/a with resource type v1.ConfigMap: \
+             manifests 0 and 1 are for the same object"
         );
         let mut secret = config_map("default", "a", "1");
         secret["kind"] = "Secret".into();
@@ -337,6 +454,47 @@ mod tests {
             secret,
         ];
         assert_eq!(validate_manifests(&manifests(distinct), 9999), Ok(()));
+    }
+
+    #[test]
+    fn an_object_is_the_same_in_every_version_and_without_its_meaningless_namespace() {
+        let object = |api_version: &str, kind: &str, namespace: &str| {
+            json!({"apiVersion": api_version, "kind": kind,
+                "metadata": {"name": "a", "namespace": namespace}})
+        };
+        let other = config_map("d", "a", "1");
+        assert_eq!(
+            refusal([
+                object("batch/v1", "CronJob", "d"),
+                other.clone(),
+                object("batch/v1beta1", "CronJob", "d"),
+            ]),
+            "duplicate manifest for resource d/a with resource type batch/v1beta1.CronJob: \
+             manifests 0 and 2 are for the same object"
+        );
+        let rbac = "rbac.authorization.k8s.io/v1";
+        assert_eq!(
+            refusal([
+                object(rbac, "ClusterRole", "d"),
+                object(rbac, "ClusterRole", ""),
+            ]),
+            "duplicate manifest for resource /a with resource type \
+             rbac.authorization.k8s.io/v1.ClusterRole: manifests 0 and 1 are for the same object"
+        );
+        for distinct in [
+            [object(rbac, "Role", "d"), object(rbac, "Role", "e")],
+            [
+                object(rbac, "ClusterRole", ""),
+                object("example.org/v1", "ClusterRole", ""),
+            ],
+            // Whether objects of this kind have a namespace is the cluster's to say.
+            [
+                object("example.org/v1", "Odd", ""),
+                object("example.org/v1", "Odd", "d"),
+            ],
+        ] {
+            assert_eq!(validate_manifests(&manifests(distinct), 9999), Ok(()));
+        }
     }
 
     #[test]
@@ -408,6 +566,24 @@ mod tests {
             error.len() < MAX_SHOWN_BYTES + 50 && error.ends_with("…'"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_manifest_may_nest_so_deep_and_no_deeper() {
+        // The object, `spec`, and what is in it.
+        let nested = |depth: usize| {
+            let (open, close) = ("[".repeat(depth - 1), "]".repeat(depth - 1));
+            let json = format!(r#"{{"apiVersion": "v1", "kind": "X", "spec": {open}{close}}}"#);
+            ParsedManifest::parse(0, &json)
+        };
+        assert!(nested(MAX_MANIFEST_DEPTH).is_ok());
+        for depth in [MAX_MANIFEST_DEPTH + 1, 100_000] {
+            let error = nested(depth).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "manifest nests more than 127 levels deep"
+            );
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Who an applied object belongs to: owner references, orphaning, and what to do with objects
 //! that left a work.
 
+use std::collections::HashSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use muster_api::constants::WORK_GROUP_NAME;
 use muster_api::work::{AppliedManifestResourceMeta, DeleteOption, DeletePropagationPolicyType};
@@ -127,28 +129,50 @@ impl<'a> From<&'a AppliedManifestResourceMeta> for ObjectId<'a> {
     }
 }
 
-/// Whether an object goes when its work goes (`ocm`: `pkg/work/helper.OwnedByTheWork`). Orphaning
-/// rules know no wildcards. A policy that this version does not know owns, as no policy does.
-pub fn owned_by_the_work(option: Option<&DeleteOption>, object: ObjectId<'_>) -> bool {
-    let Some(option) = option else { return true };
-    match option.propagation_policy {
-        DeletePropagationPolicyType::Orphan => false,
-        DeletePropagationPolicyType::SelectivelyOrphan => {
-            let rules = option
-                .selectively_orphans
-                .iter()
-                .flat_map(|some| &some.orphaning_rules);
-            !rules.into_iter().any(|rule| {
-                rule.group == object.group
-                    && rule.resource == object.resource
-                    && rule.namespace == object.namespace
-                    && rule.name == object.name
-            })
-        }
-        DeletePropagationPolicyType::Foreground | DeletePropagationPolicyType::Unrecognized(_) => {
-            true
+/// The objects that stay when their work goes (`ocm`: `pkg/work/helper.OwnedByTheWork`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Orphans<'a> {
+    /// All of them.
+    All,
+    /// These.
+    Only(HashSet<ObjectId<'a>>),
+}
+
+impl<'a> Orphans<'a> {
+    /// What a work says. Orphaning rules know no wildcards. A policy that this version does not know
+    /// owns, as no policy does.
+    pub fn of(option: Option<&'a DeleteOption>) -> Self {
+        let rules = match option {
+            None => return Self::Only(HashSet::new()),
+            Some(option) => match option.propagation_policy {
+                DeletePropagationPolicyType::Orphan => return Self::All,
+                DeletePropagationPolicyType::SelectivelyOrphan => &option.selectively_orphans,
+                DeletePropagationPolicyType::Foreground
+                | DeletePropagationPolicyType::Unrecognized(_) => &None,
+            },
+        };
+        let rules = rules.iter().flat_map(|some| &some.orphaning_rules);
+        let objects = rules.map(|rule| ObjectId {
+            group: &rule.group,
+            resource: &rule.resource,
+            namespace: &rule.namespace,
+            name: &rule.name,
+        });
+        Self::Only(objects.collect())
+    }
+
+    /// Whether an object stays.
+    pub fn contains(&self, object: ObjectId<'_>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(objects) => objects.contains(&object),
         }
     }
+}
+
+/// Whether an object goes when its work goes.
+pub fn owned_by_the_work(option: Option<&DeleteOption>, object: ObjectId<'_>) -> bool {
+    !Orphans::of(option).contains(object)
 }
 
 /// The recorded objects that are no longer part of the work. Version and uid do not count: the
@@ -157,8 +181,7 @@ pub fn untracked(
     recorded: &[AppliedManifestResourceMeta],
     current: &[AppliedManifestResourceMeta],
 ) -> Vec<AppliedManifestResourceMeta> {
-    let current: std::collections::HashSet<ObjectId<'_>> =
-        current.iter().map(ObjectId::from).collect();
+    let current: HashSet<ObjectId<'_>> = current.iter().map(ObjectId::from).collect();
     recorded
         .iter()
         .filter(|known| !current.contains(&ObjectId::from(*known)))

@@ -198,6 +198,32 @@ fn a_path_that_multiplies_its_results_is_given_up() {
     );
 }
 
+/// Not only values that are found count: here nearly none are.
+#[test]
+fn a_path_that_looks_at_values_again_and_again_is_given_up() {
+    let nulls = json!({"a": vec![json!(null); 100_000], "n": {"l": vec![0; 100_000]}});
+    let again = |text: &str| vec![text; 1_000].join(",");
+    for path in [
+        format!(".a[*][{}]", again("0")),
+        format!("['n',{}]..", again("'n'")),
+        format!(".a[*]['x',{}]", again("'x'")),
+        format!(".n.l[{}][?(@.x)]", again(":")),
+    ] {
+        let parsed = JsonPath::parse(&path).unwrap();
+        assert_eq!(
+            parsed.eval(&nulls).unwrap_err(),
+            EvalError::TooManyVisits,
+            "{}",
+            &path[..20]
+        );
+    }
+    let text = "x".repeat(1 << 20);
+    let equal = format!(".l[{}][?(@==\"{text}\")]", again(":"));
+    let object = json!({"l": [[text]]});
+    let error = JsonPath::parse(&equal).unwrap().eval(&object).unwrap_err();
+    assert_eq!(error, EvalError::TooManyVisits);
+}
+
 #[test]
 fn ranges_nest_to_a_limit() {
     let nested = |depth: usize| "range @}{".repeat(depth) + "@";

@@ -2,8 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
@@ -12,6 +11,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
+use super::super::commands::readable_by_others;
 use super::{Ruled, config_map, rule};
 use crate::support::live::LIMIT;
 use crate::support::{MosquittoConf, Story, World, eventually, unique_name};
@@ -22,21 +22,6 @@ pub(crate) fn stories() -> Vec<Story> {
         a_sink_that_fails_holds_up_nobody_and_says_why,
         secrets_are_written_in_plain_only_where_that_is_allowed,
     ]
-}
-
-/// Files and folders below `path` that others than their owner can read.
-fn readable_by_others(path: &Path) -> Result<Vec<PathBuf>> {
-    let found = std::fs::metadata(path).with_context(|| path.display().to_string())?;
-    let mut all = Vec::new();
-    if found.permissions().mode() & 0o077 != 0 {
-        all.push(path.to_owned());
-    }
-    if found.is_dir() {
-        for entry in std::fs::read_dir(path)? {
-            all.extend(readable_by_others(&entry?.path())?);
-        }
-    }
-    Ok(all)
 }
 
 /// A sink that writes objects as they are takes no Secrets, also not by a wildcard, unless its settings

@@ -18,7 +18,7 @@ use tracing::warn;
 use super::{ManifestWork, Running};
 use crate::agent::metrics::ReconcileResult;
 use crate::agent::observation::observe;
-use crate::agent::observer::{Sighted, Sighting};
+use crate::agent::observer::{Sight, Sighted, Sighting};
 use crate::agent::reconcile::Outcome;
 use crate::supervision::{BackoffPolicy, IoError};
 
@@ -50,6 +50,11 @@ impl ManifestWork {
         }
         let (sightings, coverage) = self.inbox.drain();
         if self.work.deleting {
+            // What a deletion waits for may be among them.
+            let is_gone = |sighting: &Sighting| !matches!(sighting.object, Sight::Present(_));
+            if self.retry.is_some() && sightings.values().any(is_gone) {
+                self.repair(ctx);
+            }
             return;
         }
         if !self.memory.is_of(&self.work) {

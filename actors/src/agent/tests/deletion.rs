@@ -376,3 +376,100 @@ async fn a_work_replaced_at_once_is_applied_by_a_new_actor() {
     }
     world.end().await;
 }
+
+const GEARS: Target<'static> = Target {
+    group: "apiextensions.k8s.io",
+    version: "v1",
+    resource: "customresourcedefinitions",
+    namespace: "",
+    name: "gears.example.org",
+};
+
+fn gears(alpha_is_served: bool, v1_is_served: bool) -> Value {
+    let schema = json!({"openAPIV3Schema": {
+        "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+    }});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "gears.example.org"},
+        "spec": {
+            "group": "example.org", "scope": "Namespaced",
+            "names": {"kind": "Gear", "plural": "gears", "singular": "gear", "listKind": "GearList"},
+            "versions": [
+                {"name": "v1alpha1", "served": alpha_is_served, "storage": false, "schema": schema},
+                {"name": "v1", "served": v1_is_served, "storage": true, "schema": schema},
+            ],
+        },
+    })
+}
+
+async fn serve(world: &World, alpha: bool, v1: bool) {
+    let spec = gears(alpha, v1)["spec"].clone();
+    world.merge(GEARS, json!({ "spec": spec })).await;
+}
+
+/// With a work that has applied a gear in `v1alpha1`.
+async fn with_a_gear() -> World {
+    let world = World::start().await;
+    let _: Value = world.spoke.create(GEARS, &gears(true, true)).await.unwrap();
+    let gear = json!({"apiVersion": "example.org/v1alpha1", "kind": "Gear",
+        "metadata": {"namespace": "ns1", "name": "g"}});
+    world.create_work("w", workload([gear])).await;
+    world.settled("w").await;
+    world
+}
+
+fn gear() -> Target<'static> {
+    target("example.org", "gears", "g")
+}
+
+#[actix::test]
+async fn an_object_goes_through_another_version_if_its_own_is_not_served() {
+    let world = with_a_gear().await;
+    serve(&world, false, true).await;
+    // The manifest cannot be applied any more; that is no reason to remove its object.
+    world
+        .work("w", |work| current(work, WORK_APPLIED, "False"))
+        .await;
+    world.polls(3).await;
+    assert!(world.get(gear()).await.is_some());
+    assert_eq!(world.recorded("w").await, ["gears/g"]);
+    world.delete_work("w").await;
+    world.work_gone("w").await;
+    assert!(world.get(gear()).await.is_none());
+    assert!(world.record("w").await.is_none());
+    world.end().await;
+}
+
+#[actix::test]
+async fn an_object_of_which_no_version_is_served_is_waited_for() {
+    let world = with_a_gear().await;
+    serve(&world, false, false).await;
+    world.delete_work("w").await;
+    let waits = |work: &ManifestWork| {
+        let conditions = &status(work).conditions;
+        muster_api::conditions::find(conditions, WORK_DELETING).is_some_and(|deleting| {
+            deleting
+                .message
+                .ends_with("waiting for gears.example.org ns1/g (no version of it is served)")
+        })
+    };
+    world.work("w", waits).await;
+    serve(&world, false, true).await;
+    world.work_gone_within(Duration::from_secs(60), "w").await;
+    assert!(world.get(gear()).await.is_none());
+    world.end().await;
+}
+
+#[actix::test]
+async fn an_object_whose_definition_is_gone_is_gone() {
+    let world = with_a_gear().await;
+    let definition = world.get(GEARS).await.unwrap();
+    let uid = definition["metadata"]["uid"].as_str().unwrap();
+    world.spoke.delete(GEARS, uid).await.unwrap();
+    world.object(GEARS, |definition| definition.is_none()).await;
+    world.delete_work("w").await;
+    world.work_gone("w").await;
+    assert!(world.record("w").await.is_none());
+    world.end().await;
+}

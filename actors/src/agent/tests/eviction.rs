@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use muster_api::work::AppliedManifestWorkSpec;
 
+use super::tap::Fault;
 use super::*;
 
 const GRACE: Duration = Duration::from_secs(600);
@@ -303,5 +304,62 @@ async fn an_idle_work_does_not_read_its_record() {
     );
     assert!(!reads.is_empty());
     assert_eq!(world.spoke_tap.writes(), []);
+    world.end().await;
+}
+
+/// The agent has another hub, whose work has the same object and cannot write it for a while.
+#[actix::test]
+async fn a_record_stays_until_the_new_owner_is_on_its_objects() {
+    let world = World::with(|settings| settings.eviction_grace = Duration::from_secs(5)).await;
+    let old = record_of("https://other-hub:6443", &hub_hash(HUB_ID), "w");
+    leave_behind(&world, &old, "cm1").await;
+    let before = world.get(cm("cm1")).await.unwrap();
+    world.spoke_tap.fail(|method, path| {
+        let refused = Fault::Refused(500, "InternalError", "no");
+        let writes = *method != http::Method::GET && path.contains("configmaps");
+        writes.then_some(refused)
+    });
+    world
+        .create_work("w", workload([config_map("cm1", json!({"a": "b"}))]))
+        .await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert!(world.get(record_target(name(&old))).await.is_some());
+    let live = world.get(cm("cm1")).await.unwrap();
+    assert_eq!(live["metadata"]["uid"], before["metadata"]["uid"]);
+
+    world.spoke_tap.heal();
+    world.settled("w").await;
+    let gone = |object: Option<&Value>| object.is_none();
+    world
+        .object_within(Duration::from_secs(90), record_target(name(&old)), gone)
+        .await;
+    let live = world.get(cm("cm1")).await.unwrap();
+    assert_eq!(live["metadata"]["uid"], before["metadata"]["uid"]);
+    let owners = live["metadata"]["ownerReferences"].as_array().unwrap();
+    assert_eq!(owners.len(), 1);
+    assert_eq!(owners[0]["name"], World::record_name("w"));
+    world.end().await;
+}
+
+/// Nor is anything evicted while a work is not known whole: the hub refuses its finalizer.
+#[actix::test]
+async fn a_record_stays_while_a_work_could_not_be_looked_at() {
+    let world = World::with(|settings| settings.eviction_grace = Duration::from_secs(5)).await;
+    let old = record_of("https://other-hub:6443", &hub_hash(HUB_ID), "w");
+    leave_behind(&world, &old, "cm1").await;
+    world.hub_tap.fail(|method, _| {
+        let refused = Fault::Refused(500, "InternalError", "no");
+        (*method == http::Method::PATCH).then_some(refused)
+    });
+    world
+        .create_work("w", workload([config_map("other", json!({}))]))
+        .await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert!(world.get(cm("cm1")).await.is_some());
+    world.hub_tap.heal();
+    let gone = |object: Option<&Value>| object.is_none();
+    world
+        .object_within(Duration::from_secs(120), cm("cm1"), gone)
+        .await;
     world.end().await;
 }

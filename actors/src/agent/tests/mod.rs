@@ -57,6 +57,7 @@
 
 mod actors;
 mod apply;
+mod bounds;
 mod deletion;
 mod eviction;
 mod executor;
@@ -66,6 +67,7 @@ mod rules;
 mod server_side;
 mod tap;
 mod trouble;
+mod waiting;
 mod watching;
 
 use std::future::Future;
@@ -189,6 +191,12 @@ impl World {
         let ended = self.deps.registry.ended(Duration::from_secs(1)).await;
         assert_eq!(ended, Ok(()));
         assert_eq!(self.deps.registry.leftovers(), Vec::<String>::new());
+    }
+
+    /// Has another agent take the place of this one.
+    async fn restart(&mut self) {
+        assert!(stop(&self.agent, Duration::from_secs(10)).await);
+        self.agent = start(self.deps.clone());
     }
 
     fn works(&self) -> Api<ManifestWork> {

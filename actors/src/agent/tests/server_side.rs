@@ -157,3 +157,66 @@ async fn settings_that_cannot_be_used_are_told_and_nothing_is_sent() {
     assert!(world.get(deploy("web")).await.is_none());
     world.end().await;
 }
+
+/// A ConfigMap by a strategy.
+fn by(strategy: &str, data: Value) -> Value {
+    let mut spec = workload([config_map("cm1", data)]);
+    spec["manifestConfigs"] = json!([{
+        "resourceIdentifier": {"resource": "configmaps", "namespace": "ns1", "name": "cm1"},
+        "updateStrategy": {"type": strategy},
+    }]);
+    spec
+}
+
+/// Applies each in turn; after each the data has to be as it says, and nobody else's is touched.
+async fn follow(steps: &[(&str, Value)]) {
+    let world = World::start().await;
+    for (step, (strategy, data)) in steps.iter().enumerate() {
+        let spec = by(strategy, data.clone());
+        if step == 0 {
+            world.create_work("w", spec).await;
+        } else {
+            world.edit_work("w", spec).await;
+        }
+        world.settled("w").await;
+        let live = world.get(cm("cm1")).await.unwrap();
+        assert_eq!(live["data"], *data, "step {step}: {live:#}");
+        let owners = live["metadata"]["ownerReferences"].as_array();
+        assert_eq!(owners.map(Vec::len), Some(1), "step {step}: {live:#}");
+    }
+    world.spoke_tap.clear();
+    world.polls(3).await;
+    assert_eq!(world.spoke_tap.writes(), []);
+    world.end().await;
+}
+
+#[actix::test]
+async fn what_an_update_wrote_goes_when_a_server_side_apply_drops_it() {
+    let steps = [
+        ("Update", json!({"k": "1", "old": "1"})),
+        ("ServerSideApply", json!({"k": "2"})),
+    ];
+    follow(&steps).await;
+}
+
+#[actix::test]
+async fn what_an_update_wrote_goes_when_it_is_dropped_a_step_after_the_switch() {
+    let steps = [
+        ("Update", json!({"k": "1", "old": "1"})),
+        ("ServerSideApply", json!({"k": "1", "old": "1"})),
+        ("ServerSideApply", json!({"k": "2"})),
+    ];
+    follow(&steps).await;
+}
+
+#[actix::test]
+async fn what_a_server_side_apply_wrote_goes_when_an_update_drops_it() {
+    let steps = [
+        ("ServerSideApply", json!({"k": "1", "old": "1"})),
+        ("Update", json!({"k": "2", "other": "1"})),
+        ("Update", json!({"k": "2"})),
+        ("ServerSideApply", json!({"k": "3", "back": "1"})),
+        ("ServerSideApply", json!({"k": "3"})),
+    ];
+    follow(&steps).await;
+}

@@ -22,6 +22,8 @@ pub(super) enum Fault {
     Slow(Duration),
     /// The server never answers.
     Silent,
+    /// The server answers with this object.
+    Body(String),
     /// The server answers with this status and text.
     Refused(u16, &'static str, &'static str),
 }
@@ -113,6 +115,7 @@ impl Tap {
             Some(Fault::Slow(delay)) => self.forward(request, delay).await,
             Some(Fault::Broken) => Err("connection reset by test".into()),
             Some(Fault::Silent) => std::future::pending().await,
+            Some(Fault::Body(body)) => Ok(Response::new(boxed(Body::from(body.into_bytes())))),
             Some(Fault::Refused(code, reason, message)) => {
                 let status = json!({
                     "kind": "Status", "apiVersion": "v1", "status": "Failure",

@@ -1,6 +1,6 @@
 //! Input and clusters that are not as they should be.
 
-use muster_api::constants::{WORK_APPLIED, WORK_AVAILABLE, WORK_DELETING};
+use muster_api::constants::{MANIFEST_APPLIED, WORK_APPLIED, WORK_AVAILABLE, WORK_DELETING};
 use serde_json::{Value, json};
 
 use super::tap::Fault;
@@ -51,7 +51,8 @@ async fn bad_manifests_are_named_and_the_rest_is_applied() {
         ),
         (
             config_map("good", json!({"a": "other"})),
-            "duplicate manifest for resource ns1/good with resource type v1.ConfigMap",
+            "duplicate manifest for resource ns1/good with resource type v1.ConfigMap: manifests 0 \
+             and 8 are for the same object",
         ),
     ];
     let count = cases.len();
@@ -73,6 +74,43 @@ async fn bad_manifests_are_named_and_the_rest_is_applied() {
         );
     }
     assert_eq!(world.get(cm("good")).await.unwrap()["data"]["a"], "b");
+    world.end().await;
+}
+
+/// A hub without admission lets such works through.
+#[actix::test]
+async fn one_object_under_two_names_is_applied_once() {
+    let world = World::start().await;
+    let role = |namespace: &str| {
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": "a", "namespace": namespace}, "rules": []})
+    };
+    let odd = |version: &str| {
+        json!({"apiVersion": format!("odd.example.io/{version}"), "kind": "Odd",
+            "metadata": {"name": "o", "namespace": "ns1"}})
+    };
+    let all = [role("ns1"), role(""), good(), odd("v1"), odd("v2")];
+    world.create_work("w", workload(all)).await;
+    let failed = |work: &ManifestWork| {
+        manifests(work, MANIFEST_APPLIED) == ["True", "False", "True", "False", "False"]
+    };
+    let work = world.work("w", failed).await;
+    for (ordinal, text) in [
+        (
+            1,
+            "duplicate manifest for resource /a with resource type \
+             rbac.authorization.k8s.io/v1.ClusterRole: manifests 0 and 1 are for the same object",
+        ),
+        (3, r#"the server doesn't have a resource type "Odd""#),
+        (
+            4,
+            "duplicate manifest for resource ns1/o with resource type odd.example.io/v2.Odd: \
+             manifests 3 and 4 are for the same object",
+        ),
+    ] {
+        let told = message(&work, ordinal, MANIFEST_APPLIED);
+        assert!(told.contains(text), "{told}");
+    }
     world.end().await;
 }
 

@@ -67,6 +67,7 @@ struct GateState {
     opened: usize,
     /// Parts of a path and query, with the status code of the answer.
     refused: Vec<(String, u16)>,
+    refusals: usize,
     /// Parts of a URI, with what becomes of the next request that has it.
     faults: Vec<(String, Fault)>,
     /// URIs of all requests that came this far.
@@ -136,6 +137,7 @@ impl Gate {
         let refused = refused.iter().find(|(part, _)| path.ends_with(&**part));
         let refused = refused.map(|(_, code)| *code);
         if let Some(code) = refused.or(fault.map(|_| 500)) {
+            self.lock().refusals += 1;
             let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
                 "code": code, "reason": "Refused", "message": format!("no watch of {path}")});
             let body = Full::from(serde_json::to_vec(&status)?);
@@ -270,6 +272,11 @@ impl Gate {
 
     pub(crate) fn opened(&self) -> usize {
         self.lock().opened
+    }
+
+    /// Requests that have been refused.
+    fn refusals(&self) -> usize {
+        self.lock().refusals
     }
 
     pub(crate) fn refuse(&self, part: &str, code: u16) {
@@ -672,6 +679,49 @@ async fn what_may_not_be_watched_at_all_is_polled_and_says_why() {
     world.gate.allow();
     x.watched().await;
     assert_eq!(x.ear.heard().coverage_changes, 2);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_right_that_is_given_is_used_within_seconds() {
+    let world = World::start(5).await;
+    let of_x = of_object(MAPS_OF_A, "x");
+    world.gate.refuse(&of_x, 403);
+    let x = world.config_map("a", "x");
+    x.is(|coverage| matches!(coverage, Coverage::Polled(_)))
+        .await;
+    tokio::time::sleep(Duration::from_secs(180)).await;
+    let before = world.gate.refusals();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let tries = world.gate.refusals() - before;
+    assert!((15..=30).contains(&tries), "{tries} tries in a minute");
+    world.gate.allow();
+    let granted = Instant::now();
+    x.watched().await;
+    assert!(granted.elapsed() <= Duration::from_secs(4));
+    world.end().await;
+}
+
+#[actix::test]
+async fn many_refused_watches_share_a_pace() {
+    let world = World::start(500).await;
+    let names: Vec<String> = (0..200).map(|n| format!("x{n}")).collect();
+    let mut listeners = Vec::new();
+    for name in &names {
+        let namespace = format!("n{name}");
+        let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+        world.gate.refuse(&of_object(&maps, name), 403);
+        listeners.push(world.config_map(&namespace, name));
+    }
+    for listener in &listeners {
+        let polled = |coverage: &Coverage| matches!(coverage, Coverage::Polled(_));
+        listener.is(polled).await;
+    }
+    tokio::time::sleep(Duration::from_secs(180)).await;
+    let before = world.gate.refusals();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let tries = world.gate.refusals() - before;
+    assert!((400..=700).contains(&tries), "{tries} tries in a minute");
     world.end().await;
 }
 

@@ -376,3 +376,42 @@ fn addresses_and_ports_of_a_service_stay() {
     let sent = replace(&desired(&service(local)), &live, History::Unapplied);
     assert_eq!(sent["spec"]["healthCheckNodePort"], 30999);
 }
+
+/// Comparing each with each would take billions of steps here.
+#[test]
+fn thousands_of_ports_and_webhooks_find_what_the_cluster_assigned() {
+    const MANY: usize = 50_000;
+    let ports = |assigned: bool| -> Value {
+        let port = |n: usize| match assigned {
+            true => json!({"port": n, "protocol": "TCP", "nodePort": n}),
+            false => json!({"port": n}),
+        };
+        (0..MANY).map(port).collect()
+    };
+    let service = |ports: Value| {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"},
+            "spec": {"type": "NodePort", "ports": ports}})
+    };
+    let mut live = service(ports(true));
+    live["spec"]["ports"].as_array_mut().unwrap().reverse();
+    let sent = replace(&desired(&service(ports(false))), &live, History::Unapplied);
+    assert_eq!(sent["spec"]["ports"][MANY - 1]["nodePort"], json!(MANY - 1));
+
+    let webhooks = |ca: Value| -> Value {
+        let webhook = |n: usize| json!({"name": format!("w{n}"), "clientConfig": {"caBundle": ca}});
+        (0..MANY).map(webhook).collect()
+    };
+    let configuration = |ca: Value| {
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "a"},
+            "kind": "ValidatingWebhookConfiguration", "webhooks": webhooks(ca)})
+    };
+    let mut live = configuration(json!("TUlORQ=="));
+    live["webhooks"].as_array_mut().unwrap().reverse();
+    let sent = replace(
+        &desired(&configuration(json!(""))),
+        &live,
+        History::Unapplied,
+    );
+    let config = &sent["webhooks"][MANY - 1]["clientConfig"];
+    assert_eq!(config["caBundle"], json!("TUlORQ=="));
+}

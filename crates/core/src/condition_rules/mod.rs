@@ -26,6 +26,13 @@ use muster_cel::{Environment, Evaluation, Failure, Program, Value};
 pub const EXPRESSION_BUDGET: u64 = 1_000_000;
 /// What all rules of a manifest may cost together. Their messages may cost as much once more.
 pub const MANIFEST_BUDGET: u64 = 10_000_000;
+/// Most rules of a manifest.
+pub const MAX_RULES: usize = 100;
+/// Most bytes of all expressions of a manifest, of which each counts [`EXPRESSION_BYTES`] more:
+/// compiling them takes tenths of a second at most.
+pub const MAX_EXPRESSIONS_BYTES: usize = 64 << 10;
+/// What an expression counts beside its text.
+const EXPRESSION_BYTES: usize = 64;
 /// How long whoever evaluates on a blocking thread should wait for it. The budgets end an
 /// evaluation long before; a machine that is that slow has other work to do.
 pub const EVALUATION_DEADLINE: Duration = Duration::from_secs(5);
@@ -129,9 +136,26 @@ impl RulePlan {
     /// ```
     pub fn compile(rules: &[ConditionRule], gvk: Gvk<'_>) -> Self {
         let mut refused = Vec::new();
+        if rules.len() > MAX_RULES {
+            refused.push(format!(
+                "conditionRules: {} rules, of which only the first {MAX_RULES} are evaluated",
+                rules.len()
+            ));
+        }
+        let mut bytes_left = MAX_EXPRESSIONS_BYTES;
         let rules = rules
             .iter()
+            .take(MAX_RULES)
             .filter_map(|rule| {
+                let Some(left) = bytes_left.checked_sub(expression_bytes(rule)) else {
+                    refused.push(format!(
+                        "conditionRules: with those of {:?} the expressions have more than \
+                         {MAX_EXPRESSIONS_BYTES} bytes",
+                        rule.condition
+                    ));
+                    return None;
+                };
+                bytes_left = left;
                 let compiled = Rule::compile(rule, gvk)?;
                 match objection(&rule.condition) {
                     Some(why) => {
@@ -220,6 +244,14 @@ impl RulePlan {
         (!self.refused.is_empty())
             .then(|| refused.condition(CONDITION_RULES_REFUSED, generation, now))
     }
+}
+
+fn expression_bytes(rule: &ConditionRule) -> usize {
+    let expressions = rule
+        .cel_expressions
+        .iter()
+        .chain([&rule.message_expression]);
+    expressions.map(|text| text.len() + EXPRESSION_BYTES).sum()
 }
 
 /// Why a rule cannot set a condition of that name.

@@ -372,6 +372,42 @@ fn conditions_of_the_agent_are_refused() {
 }
 
 #[test]
+fn there_may_be_so_many_rules_and_bytes_of_expressions_and_no_more() {
+    let many = |count: usize| {
+        let rules: Vec<_> = (0..count)
+            .map(|n| rule(&format!("C{n}"), &["true"]))
+            .collect();
+        plan(&rules).evaluate(&json!({}), 1, NOW)
+    };
+    assert_eq!(many(MAX_RULES).len(), MAX_RULES);
+    let conditions = many(MAX_RULES + 1);
+    assert_eq!(conditions.len(), MAX_RULES + 1);
+    assert_eq!(
+        outcome(&conditions[MAX_RULES]),
+        "True ConditionRuleInvalid: conditionRules: 101 rules, of which only the first 100 are \
+         evaluated"
+    );
+
+    // Each counts 128 bytes more, for itself and for the expression of a message.
+    let expression = |bytes: usize| format!("{:bytes$}", "true");
+    let quarter = expression((MAX_EXPRESSIONS_BYTES / 4) - 2 * EXPRESSION_BYTES);
+    let five = |last: &str| {
+        let names = ["A", "B", "C", "D"];
+        let mut rules: Vec<_> = names.iter().map(|name| rule(name, &[&quarter])).collect();
+        rules.push(rule("E", &[last]));
+        plan(&rules).evaluate(&json!({}), 1, NOW)
+    };
+    let conditions = five("true");
+    assert_eq!(conditions.len(), 5);
+    assert!(conditions[..4].iter().all(|c| c.status == "True"));
+    assert_eq!(
+        outcome(&conditions[4]),
+        "True ConditionRuleInvalid: conditionRules: with those of \"E\" the expressions have more \
+         than 65536 bytes"
+    );
+}
+
+#[test]
 fn a_plan_without_rules_is_empty() {
     assert!(plan(&[]).is_empty());
     assert!(RulePlan::default().is_empty());

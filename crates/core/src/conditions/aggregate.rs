@@ -98,18 +98,23 @@ pub fn deleting_of_work(generation: i64, now: Timestamp) -> Condition {
 
 /// The work's `Available` and what its condition rules sum up to, sorted by type
 /// (`ocm`: `pkg/work/spoke/controllers/statuscontroller`).
+///
+/// Differs from upstream: where objects are not available, or that is not known, the message goes on
+/// after upstream's text with the first of them, and what its manifest's condition says.
 pub fn aggregate(
     manifests: &[ManifestCondition],
     generation: i64,
     now: Timestamp,
 ) -> Vec<Condition> {
     let mut tallies = BTreeMap::from([(WORK_AVAILABLE, Tally::default())]);
-    for condition in manifests.iter().flat_map(|manifest| &manifest.conditions) {
-        if condition.type_ == WORK_AVAILABLE || is_rule_made(condition) {
-            tallies
-                .entry(&condition.type_)
-                .or_default()
-                .count(condition);
+    for manifest in manifests {
+        for condition in &manifest.conditions {
+            if condition.type_ == WORK_AVAILABLE || is_rule_made(condition) {
+                tallies
+                    .entry(&condition.type_)
+                    .or_default()
+                    .count(&manifest.resource_meta, condition);
+            }
         }
     }
     tallies
@@ -145,17 +150,24 @@ struct Tally<'a> {
     unknown: usize,
     /// Message of the condition that was counted last.
     message: &'a str,
+    /// The first object of which the condition is False, and what that says.
+    first_failed: Option<(&'a ManifestResourceMeta, &'a str)>,
+    /// The first object of which the condition is Unknown, and what that says.
+    first_unknown: Option<(&'a ManifestResourceMeta, &'a str)>,
 }
 
 impl<'a> Tally<'a> {
-    fn count(&mut self, condition: &'a Condition) {
-        let counter = match condition.status.as_str() {
-            TRUE => &mut self.holds,
-            FALSE => &mut self.fails,
-            UNKNOWN => &mut self.unknown,
+    fn count(&mut self, of: &'a ManifestResourceMeta, condition: &'a Condition) {
+        let (counter, first) = match condition.status.as_str() {
+            TRUE => (&mut self.holds, None),
+            FALSE => (&mut self.fails, Some(&mut self.first_failed)),
+            UNKNOWN => (&mut self.unknown, Some(&mut self.first_unknown)),
             _ => return,
         };
         *counter += 1;
+        if let Some(first) = first {
+            first.get_or_insert((of, &condition.message));
+        }
         self.message = &condition.message;
     }
 
@@ -184,11 +196,19 @@ impl<'a> Tally<'a> {
             Status::True => (RESOURCES_AVAILABLE, "All resources are available".into()),
             Status::False => (
                 RESOURCES_NOT_AVAILABLE,
-                format!("{} of {total} resources are not available", self.fails),
+                format!(
+                    "{} of {total} resources are not available{}",
+                    self.fails,
+                    first(self.first_failed)
+                ),
             ),
             Status::Unknown if self.unknown > 0 => (
                 RESOURCES_STATUS_UNKNOWN,
-                format!("{} of {total} resources have unknown status", self.unknown),
+                format!(
+                    "{} of {total} resources have unknown status{}",
+                    self.unknown,
+                    first(self.first_unknown)
+                ),
             ),
             // The space at the end is upstream's.
             Status::Unknown => (
@@ -198,6 +218,13 @@ impl<'a> Tally<'a> {
         };
         (status, reason, message)
     }
+}
+
+/// `, first: ConfigMap ns/name: TEXT`.
+fn first(of: Option<(&ManifestResourceMeta, &str)>) -> String {
+    of.map_or_else(String::new, |(meta, message)| {
+        format!(", first: {}: {message}", describe(meta))
+    })
 }
 
 #[cfg(test)]
@@ -248,6 +275,50 @@ mod tests {
             message(&[manifest("", "", Err("bad"))]),
             "False AppliedManifestWorkFailed: Failed to apply manifest work: 1 of 1 failed, \
              first: manifest 4: bad"
+        );
+    }
+
+    #[test]
+    fn a_work_that_is_not_available_names_the_first_object_that_is_not() {
+        let seen = |ordinal: usize, status: Status, text: &str| {
+            let mut manifest = manifest("Deployment", "ns", Ok(()));
+            manifest.resource_meta.name = format!("d{ordinal}");
+            let now = Timestamp::UNIX_EPOCH;
+            let available = new(WORK_AVAILABLE, status, "R", text, None, now);
+            manifest.conditions.push(available);
+            manifest
+        };
+        let available = |manifests: &[ManifestCondition]| {
+            let all = aggregate(manifests, 3, Timestamp::UNIX_EPOCH);
+            let [available] = all.as_slice() else {
+                panic!("{all:?}")
+            };
+            let Condition {
+                status,
+                reason,
+                message,
+                ..
+            } = available;
+            format!("{status} {reason}: {message}")
+        };
+        let missing = "Resource is not available";
+        let mut ten: Vec<_> = (0..10).map(|n| seen(n, Status::True, "")).collect();
+        assert_eq!(
+            available(&ten),
+            "True ResourcesAvailable: All resources are available"
+        );
+        ten[7] = seen(7, Status::False, missing);
+        ten[4] = seen(4, Status::False, missing);
+        ten[2] = seen(2, Status::Unknown, "Failed to fetch resource: no");
+        assert_eq!(
+            available(&ten),
+            "False ResourcesNotAvailable: 2 of 10 resources are not available, first: Deployment \
+             ns/d4: Resource is not available"
+        );
+        assert_eq!(
+            available(&ten[..4]),
+            "Unknown ResourcesStatusUnknown: 1 of 4 resources have unknown status, first: \
+             Deployment ns/d2: Failed to fetch resource: no"
         );
     }
 

@@ -14,6 +14,8 @@ mod refused;
 mod secret;
 mod well_known;
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use muster_api::constants::{
@@ -33,6 +35,10 @@ use secret::SecretGuard;
 /// Most values that all paths of one manifest together may visit in one object: some 40 ms of
 /// work. The paths that come after are errors.
 pub const MAX_PLAN_VISITS: usize = 2 * MAX_VISITS;
+
+/// Most bytes that the values of one manifest take together. An API server stores no work that is
+/// larger than 1.5 MB.
+pub const MAX_VALUE_BYTES: usize = 1 << 20;
 
 /// The feedback rules of a manifest, compiled.
 #[derive(Debug, Clone, Default)]
@@ -149,6 +155,9 @@ impl FeedbackPlan {
             limits,
             secret: SecretGuard::of(object, gvk),
             visits: MAX_PLAN_VISITS,
+            bytes: MAX_VALUE_BYTES,
+            names: HashSet::new(),
+            told: HashSet::new(),
             feedback: Feedback::default(),
         };
         for rule in &self.rules {
@@ -172,6 +181,12 @@ struct Evaluation<'o> {
     secret: Option<SecretGuard>,
     /// How many more values may be visited.
     visits: usize,
+    /// How many more bytes the values may take.
+    bytes: usize,
+    /// Names of the values so far.
+    names: HashSet<String>,
+    /// The errors so far.
+    told: HashSet<String>,
     feedback: Feedback,
 }
 
@@ -203,11 +218,18 @@ impl Evaluation<'_> {
     }
 
     fn report(&mut self, name: &str, value: FieldValue) {
-        let mut known = self.feedback.values.iter();
-        if known.any(|known| known.name == name) {
+        if self.names.contains(name) {
             self.fail(format!("the value name {name} is used more than once"));
             return;
         }
+        let texts = [&value.string, &value.json_raw].into_iter().flatten();
+        let bytes = name.len() + texts.map(String::len).sum::<usize>();
+        let Some(left) = self.bytes.checked_sub(bytes) else {
+            self.fail(left_out(name));
+            return;
+        };
+        self.bytes = left;
+        self.names.insert(name.to_owned());
         self.feedback.values.push(FeedbackValue {
             name: name.to_owned(),
             value,
@@ -215,7 +237,7 @@ impl Evaluation<'_> {
     }
 
     fn fail(&mut self, error: String) {
-        if !self.feedback.errors.contains(&error) {
+        if self.told.insert(error.clone()) {
             self.feedback.errors.push(error);
         }
     }
@@ -236,7 +258,7 @@ impl Evaluation<'_> {
         }
         let blocks = found
             .map_err(|error| format!("failed to find value for {name} with error: {error}"))?;
-        field_value(name, &blocks, wanted.first_only, self.limits)
+        field_value(name, &blocks, wanted.first_only, self.limits, self.bytes)
     }
 }
 
@@ -246,6 +268,7 @@ fn field_value(
     blocks: &[Matches<'_>],
     first_only: bool,
     limits: FeedbackLimits,
+    room: usize,
 ) -> Result<Option<FieldValue>, String> {
     let Some(matches) = blocks.first() else {
         return Ok(None);
@@ -260,6 +283,8 @@ fn field_value(
     }
     match first.value() {
         Value::Null => Ok(None),
+        // Not even copied.
+        Value::String(text) if text.len() > room => Err(left_out(name)),
         Value::String(text) => Ok(Some(FieldValue::string(text))),
         Value::Bool(flag) => Ok(Some(FieldValue::boolean(*flag))),
         Value::Number(number)
@@ -274,6 +299,13 @@ fn field_value(
             type_of(*first)
         )),
     }
+}
+
+fn left_out(name: &str) -> String {
+    format!(
+        "the value for {name} is left out: the values of a manifest take at most {MAX_VALUE_BYTES} \
+         bytes"
+    )
 }
 
 /// The type of a value that is no string, boolean or integer of 64 bits, for people.

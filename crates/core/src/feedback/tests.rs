@@ -420,3 +420,21 @@ fn the_example_in_the_documents_is_a_work_whose_paths_find_values() {
         assert_eq!((feedback.values.len(), feedback.errors), (count, vec![]));
     }
 }
+
+#[test]
+fn the_values_of_a_manifest_are_bounded_together() {
+    let object = json!({ "long": "x".repeat(300_000), "short": "s" });
+    let wanted: Vec<(String, &str)> = (0..10_000)
+        .map(|n| (format!("v{n}"), ".long"))
+        .chain([("last".to_owned(), ".short")])
+        .collect();
+    let wanted: Vec<(&str, &str)> = wanted.iter().map(|(name, path)| (&**name, *path)).collect();
+    let feedback = paths(&wanted).evaluate(&object, FeedbackLimits::default());
+    let names: Vec<&str> = feedback.values.iter().map(|value| &*value.name).collect();
+    assert_eq!(names, ["v0", "v1", "v2", "last"], "what fits is reported");
+    assert_eq!(feedback.errors.len(), 9_997);
+    assert_eq!(
+        feedback.errors[0],
+        "the value for v3 is left out: the values of a manifest take at most 1048576 bytes"
+    );
+}

@@ -12,7 +12,7 @@ use muster_core::apply::{
     Desired, History, UpdatePlan, apply_order, kind_rank, plan_update, strip_creation_timestamps,
 };
 use muster_core::manifest::ParsedManifest;
-use muster_core::manifest_config::{EffectiveConfig, find_config, wildcard_match};
+use muster_core::manifest_config::{EffectiveConfig, ManifestConfigs, wildcard_match};
 use muster_core::ownership::{ObjectId, Owner, OwnerChange, owned_by_the_work, untracked};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -139,7 +139,7 @@ fn patterns_match_like_those_of_the_reference() {
 fn options_are_put_together_from_the_entries_that_match() {
     check("manifestConfig", 75, |record| {
         let configs: Vec<ManifestConfigOption> = read(&record["configs"]);
-        let found = find_config(&configs, object(record));
+        let found = ManifestConfigs::new(&configs).find(object(record)).unwrap();
         let ours = json!({
             "feedback": found.feedback_rules.first().map(|rule| &rule.json_paths[0].name),
             "condition": found.condition_rules.first().map(|rule| &rule.condition),

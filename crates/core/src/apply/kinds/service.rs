@@ -1,5 +1,7 @@
 //! Service: addresses and ports that the cluster assigned stay.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 use super::spec_hash::{self, Spec};
@@ -93,13 +95,13 @@ fn keep_assigned(spec: &mut Object, live: &Object) {
     let Some(Value::Array(live_ports)) = live.get("ports") else {
         return;
     };
+    let mut known = HashMap::with_capacity(live_ports.len());
+    for live in live_ports.iter().filter_map(Value::as_object) {
+        known.entry(port_identity(live)).or_insert(live);
+    }
     let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
     for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
-        let assigned = live_ports
-            .iter()
-            .filter_map(Value::as_object)
-            .find(|live| port_identity(live) == port_identity(port));
-        if let Some(assigned) = assigned {
+        if let Some(assigned) = known.get(&port_identity(port)) {
             keep(port, assigned, "nodePort");
         }
     }

@@ -1,6 +1,8 @@
 //! Webhook configurations: every webhook is the manifest's, save for the CA that the cluster
 //! injects.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 
 use super::defaults::{fill, object, object_at, objects};
@@ -14,15 +16,13 @@ pub(super) struct Webhooks;
 impl Rule for Webhooks {
     fn keep(&self, wanted: &mut Object, live: &Object) {
         let known = live.get("webhooks").and_then(Value::as_array);
-        let known: Vec<&Object> = known
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_object)
-            .collect();
+        let known = known.into_iter().flatten().filter_map(Value::as_object);
+        let mut by_name: HashMap<&str, &Object> = HashMap::new();
+        for webhook in known {
+            by_name.entry(name(webhook)).or_insert(webhook);
+        }
         for webhook in objects(wanted, "webhooks") {
-            let same = known
-                .iter()
-                .find(|known| known.get("name") == webhook.get("name"));
+            let same = by_name.get(name(webhook));
             if let Some(Value::Object(known)) = same.and_then(|known| known.get("clientConfig"))
                 && let Some(config) = object(webhook, "clientConfig")
             {
@@ -50,6 +50,11 @@ impl Rule for Webhooks {
             }
         }
     }
+}
+
+fn name(webhook: &Object) -> &str {
+    let name = webhook.get("name").and_then(Value::as_str);
+    name.unwrap_or_default()
 }
 
 /// Keeps the CA of a webhook's client if the manifest leaves it open.

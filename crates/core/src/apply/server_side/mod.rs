@@ -17,6 +17,7 @@ mod ignore;
 mod jq;
 mod managed;
 mod removal;
+mod takeover;
 
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ pub use conflict::is_with_own_updates;
 pub use ignore::{IgnoreFields, IgnoreFieldsError, Ignored};
 pub use jq::JqError;
 pub use removal::PointerError;
+pub use takeover::take_over_updates;
 
 use super::hash::{strip_creation_timestamps, value_hash};
 use super::metadata::strip_server_fields;
