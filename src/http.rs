@@ -9,9 +9,13 @@
 //! | `/` | the dashboard; not over HTTPS, which is open to the network |
 //! | `/debug/actors` | the actors and their state, as JSON; neither |
 //!
+//! Whatever is not over HTTPS answers to addresses and allowed names only, see [`hosts`].
+//!
 //! Knows no actor: what it answers comes from the closures in [`Probes`].
 
 mod dashboard;
+mod hosts;
+mod metrics;
 pub mod tls;
 
 use std::fmt;
@@ -25,12 +29,15 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use muster_apiserver::{ConnectionLimits, Connections};
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 pub use dashboard::Look;
+pub use metrics::{METRICS, record as record_connections};
 
 /// How long `/debug/actors` waits. An actor that does not answer is what one wants to find out, so
 /// the page must not hang with it.
@@ -47,6 +54,11 @@ pub struct Probes {
     pub actors: Look,
     /// What the dashboard shows.
     pub overview: Look,
+    /// Names that are answered to, beside addresses and `localhost`; not over HTTPS, where a
+    /// browser would not trust the certificate.
+    pub allowed_hosts: Arc<[String]>,
+    /// Limits on the connections of each port.
+    pub limits: ConnectionLimits,
 }
 
 impl fmt::Debug for Probes {
@@ -68,11 +80,41 @@ pub async fn serve(
     probes: Probes,
     shutdown: CancellationToken,
 ) -> io::Result<(SocketAddr, JoinHandle<io::Result<()>>)> {
+    let (allowed, limits) = (probes.allowed_hosts.clone(), probes.limits.clone());
+    let connections = Connections::new(limits);
+    let routes = router(counted(probes, "telemetry", &connections), shutdown.clone());
+    let guard = axum::middleware::from_fn_with_state(allowed, hosts::guard);
+    start(listen, connections, None, routes.layer(guard), shutdown).await
+}
+
+/// The probes, whose metrics have the connections of a port as well.
+fn counted(probes: Probes, port: &'static str, connections: &Connections) -> Probes {
+    let (metrics, connections) = (probes.metrics, connections.clone());
+    let metrics = move || {
+        metrics::record(port, &connections.counts());
+        metrics()
+    };
+    Probes {
+        metrics: Arc::new(metrics),
+        ..probes
+    }
+}
+
+async fn start(
+    listen: SocketAddr,
+    connections: Connections,
+    tls: Option<TlsAcceptor>,
+    routes: Router,
+    shutdown: CancellationToken,
+) -> io::Result<(SocketAddr, JoinHandle<io::Result<()>>)> {
     let listener = bind(listen).await?;
     let bound = listener.local_addr()?;
-    let routes = router(probes, shutdown.clone());
-    let server = axum::serve(listener, routes).with_graceful_shutdown(shutdown.cancelled_owned());
-    Ok((bound, tokio::spawn(server.into_future())))
+    let serving = connections.serve(listener, tls, shutdown, move |_, _| routes.clone());
+    let served = tokio::spawn(async move {
+        serving.await;
+        Ok(())
+    });
+    Ok((bound, served))
 }
 
 /// [`serve`] over HTTPS, without the dashboard and `/debug/actors`.
@@ -86,12 +128,10 @@ pub async fn serve_tls(
     tls: ServerConfig,
     shutdown: CancellationToken,
 ) -> io::Result<(SocketAddr, JoinHandle<io::Result<()>>)> {
-    let listener = bind(listen).await?;
-    let bound = listener.local_addr()?;
-    let listener = tls::TlsListener::new(listener, tls)?;
-    let server = axum::serve(listener, public().with_state(probes))
-        .with_graceful_shutdown(shutdown.cancelled_owned());
-    Ok((bound, tokio::spawn(server.into_future())))
+    let connections = Connections::new(probes.limits.clone());
+    let routes = public().with_state(counted(probes, "https", &connections));
+    let tls = TlsAcceptor::from(Arc::new(tls));
+    start(listen, connections, Some(tls), routes, shutdown).await
 }
 
 async fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
@@ -161,6 +201,8 @@ mod tests {
             readiness: Arc::new(|| reasons.iter().map(|reason| (*reason).to_owned()).collect()),
             actors: Arc::new(|| Box::pin(async { json!([{"actor": "WorkSource", "mailbox": 0}]) })),
             overview: Arc::new(|| Box::pin(async { json!({}) })),
+            allowed_hosts: Arc::new(["muster".to_owned()]),
+            limits: ConnectionLimits::default(),
         }
     }
 
@@ -170,8 +212,12 @@ mod tests {
 
     /// Status line and the rest of an answer, as they go over the wire.
     async fn get(address: SocketAddr, path: &str) -> (String, String) {
+        get_as(address, path, "muster").await
+    }
+
+    async fn get_as(address: SocketAddr, path: &str, host: &str) -> (String, String) {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: muster\r\nConnection: close\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
@@ -193,6 +239,10 @@ mod tests {
             "{rest}"
         );
         assert!(rest.ends_with("\r\n\r\nmuster_up 1\n"), "{rest}");
+
+        let (status, rest) = get_as(address, "/metrics", "evil.example").await;
+        assert_eq!(status, "HTTP/1.1 421 Misdirected Request");
+        assert!(rest.ends_with("telemetry.allowed_hosts\n"), "{rest}");
 
         assert_eq!(get(address, "/healthz").await.0, "HTTP/1.1 200 OK");
         assert_eq!(get(address, "/readyz").await.0, "HTTP/1.1 200 OK");
@@ -225,6 +275,27 @@ mod tests {
             rest.ends_with("spoke cluster1: watch of deployments is dead\nbus: no connection\n"),
             "{rest}"
         );
+        assert_eq!(get(address, "/healthz").await.0, "HTTP/1.1 200 OK");
+    }
+
+    /// Others' connections that say nothing, more of them than there may be, keep no probe out.
+    #[tokio::test]
+    async fn probes_answer_while_silent_connections_hold_all_places() {
+        let limits = ConnectionLimits {
+            total: 8,
+            ..ConnectionLimits::default()
+        };
+        let probes = Probes {
+            limits,
+            ..probes(&[])
+        };
+        let (address, _server) = serve(any_port(), probes, CancellationToken::new())
+            .await
+            .unwrap();
+        let mut silent = Vec::new();
+        for _ in 0..40 {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
         assert_eq!(get(address, "/healthz").await.0, "HTTP/1.1 200 OK");
     }
 

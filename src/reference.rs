@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use muster_actors::{agent, events, hub, lease, rules, sinks, supervision, watch};
 use muster_metrics::{Kind, Metric, Unit, Values};
 
-use crate::{runtime, telemetry};
+use crate::{http, runtime, telemetry};
 
 /// All metrics that the program records, by subject.
 pub const METRICS: &[(&str, &[&[Metric]])] = &[
@@ -16,6 +16,7 @@ pub const METRICS: &[(&str, &[&[Metric]])] = &[
             lease::METRICS,
             supervision::METRICS,
             telemetry::METRICS,
+            http::METRICS,
         ],
     ),
     ("The hub", &[hub::METRICS, events::METRICS]),

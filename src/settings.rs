@@ -89,6 +89,8 @@ pub struct Hub {
     pub api: HubApi,
     /// Where the embedded API server listens.
     pub listen: SocketAddr,
+    /// Most connections to the embedded API server; `None` follows from the descriptor limit.
+    pub max_connections: Option<NonZeroUsize>,
     /// Where the embedded API server keeps its objects; `None` keeps them in memory.
     pub data_dir: Option<PathBuf>,
     /// Access to the hub's cluster; `None` infers it as kubectl does.
@@ -293,6 +295,11 @@ pub struct Telemetry {
     /// Cipher suites of TLS 1.2 there, by their IANA names; none means all.
     #[serde(default, deserialize_with = "list::deserialize")]
     pub tls_cipher_suites: Vec<String>,
+    /// Names that are answered to over HTTP, beside addresses and `localhost`.
+    #[serde(default, deserialize_with = "list::deserialize")]
+    pub allowed_hosts: Vec<String>,
+    /// Most connections to each of these ports; `None` follows from the descriptor limit.
+    pub max_connections: Option<NonZeroUsize>,
     /// Form of the log.
     pub log_format: LogFormat,
     /// Filter of the log, in `tracing`'s `EnvFilter` syntax.

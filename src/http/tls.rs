@@ -4,30 +4,15 @@
 //! those who listen in on the network, no more.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::serve::Listener;
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::version::{TLS12, TLS13};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
-use tokio_util::task::AbortOnDropHandle;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use crate::settings::TlsVersion;
-
-/// Longest handshake; a client that needs more has gone or is up to no good.
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// Handshakes at the same time: a handful of probes and scrapes come; more wait in the kernel.
-const HANDSHAKES: usize = 32;
-/// Pause after a failed accept (out of file descriptors), so that the loop does not spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Makes a certificate and the settings of TLS around it.
 ///
@@ -88,80 +73,6 @@ fn provider(suites: &[String]) -> CryptoProvider {
     provider
 }
 
-/// Accepts TCP connections and gives them on once TLS is agreed, so that a slow handshake holds up
-/// nobody.
-pub(super) struct TlsListener {
-    ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
-    address: SocketAddr,
-    _accepting: AbortOnDropHandle<()>,
-}
-
-impl TlsListener {
-    pub(super) fn new(listener: TcpListener, config: ServerConfig) -> io::Result<Self> {
-        let address = listener.local_addr()?;
-        let (sender, ready) = mpsc::channel(HANDSHAKES);
-        let accepting = tokio::spawn(accept(
-            listener,
-            TlsAcceptor::from(Arc::new(config)),
-            sender,
-        ));
-        Ok(Self {
-            ready,
-            address,
-            _accepting: AbortOnDropHandle::new(accepting),
-        })
-    }
-}
-
-async fn accept(
-    listener: TcpListener,
-    acceptor: TlsAcceptor,
-    ready: mpsc::Sender<(TlsStream<TcpStream>, SocketAddr)>,
-) {
-    let permits = Arc::new(Semaphore::new(HANDSHAKES));
-    loop {
-        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
-            return; // never closed
-        };
-        let (socket, peer) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                warn!(%error, "failed to accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
-        let (acceptor, ready) = (acceptor.clone(), ready.clone());
-        tokio::spawn(async move {
-            let _permit = permit;
-            match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(socket)).await {
-                Ok(Ok(stream)) => {
-                    let _ = ready.send((stream, peer)).await; // fails while the server stops
-                }
-                Ok(Err(error)) => debug!(%peer, %error, "TLS handshake failed"),
-                Err(_) => debug!(%peer, "TLS handshake took too long"),
-            }
-        });
-    }
-}
-
-impl Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        match self.ready.recv().await {
-            Some(ready) => ready,
-            // Only while the runtime shuts down: the sender lives as long as `self`.
-            None => std::future::pending().await,
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        Ok(self.address)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -170,7 +81,10 @@ mod tests {
         ClientConfig, DigitallySignedStruct, Error, ProtocolVersion, SignatureScheme,
         SupportedProtocolVersion,
     };
+    use std::net::SocketAddr;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
     use tokio_rustls::TlsConnector;
     use tokio_util::sync::CancellationToken;
 

@@ -1,12 +1,13 @@
 //! The hub's API: embedded in this process, or a Kubernetes cluster.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use muster_apiserver::{ApiServer, ConnectionLimits, ServeOptions, Serving, Storage};
+use muster_apiserver::{ApiServer, ConnectionLimits, Connections, ServeOptions, Serving, Storage};
 use tracing::info;
 
 use super::admission::WorkAdmission;
@@ -95,7 +96,28 @@ pub(super) async fn config_of_hub(settings: &Settings) -> Result<kube::Config, H
     })
 }
 
+/// The usual limits, with another total if that is set.
+pub(super) fn connection_limits(total: Option<NonZeroUsize>) -> ConnectionLimits {
+    let usual = ConnectionLimits::default();
+    match total.map(NonZeroUsize::get) {
+        Some(total) => ConnectionLimits {
+            total,
+            per_peer: total.div_ceil(4),
+            ..usual
+        },
+        None => usual,
+    }
+}
+
 impl Hub {
+    /// The connections of the embedded API server.
+    pub(super) fn connections(&self) -> Option<Connections> {
+        match self {
+            Self::Embedded { serving, .. } => Some(serving.connections().clone()),
+            Self::Kubernetes(_) => None,
+        }
+    }
+
     pub(super) async fn start(settings: &Settings) -> Result<Self, HubError> {
         match settings.hub.api {
             HubApi::Embedded => Self::embedded(settings).await,
@@ -125,7 +147,7 @@ impl Hub {
             listen: settings.hub.listen,
             dir: data_dir.as_ref().map(|dir| dir.join(IDENTITY)),
             tokens: BTreeMap::new(),
-            limits: ConnectionLimits::default(),
+            limits: connection_limits(settings.hub.max_connections),
         };
         let serving = api.serve(options).await?;
         let mut kept = None;

@@ -488,9 +488,15 @@ impl Runtime {
             registry: registry.clone(),
             health: health.clone(),
         };
+        let hub = self.hub.as_ref().and_then(hub::Hub::connections);
         let probes = Probes {
+            allowed_hosts: settings.telemetry.allowed_hosts.clone().into(),
+            limits: hub::connection_limits(settings.telemetry.max_connections),
             metrics: Arc::new(move || {
                 measured.measure();
+                if let Some(hub) = &hub {
+                    http::record_connections("hub", &hub.counts());
+                }
                 metrics.render_metrics()
             }),
             readiness: Arc::new(move || not_ready(&health)),

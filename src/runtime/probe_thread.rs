@@ -88,6 +88,8 @@ mod tests {
             }),
             actors: Arc::new(|| Box::pin(std::future::pending())),
             overview: Arc::new(|| Box::pin(std::future::pending())),
+            allowed_hosts: Arc::new([]),
+            limits: muster_apiserver::ConnectionLimits::default(),
         };
         let thread = ProbeThread::start().unwrap();
         let any_port = ([127, 0, 0, 1], 0).into();

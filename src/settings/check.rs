@@ -51,6 +51,7 @@ const PART_OF_LEASE: Expect = Expect::Duration { least: TENTH };
 const KEYS: &[(&str, Expect)] = &[
     ("hub.api", Expect::OneOf(&["embedded", "kubeconfig"])),
     ("hub.listen", Expect::Address),
+    ("hub.max_connections", Expect::Count),
     ("hub.data_dir", Expect::Text),
     ("hub.kubeconfig", Expect::Text),
     ("hub.context", Expect::Text),
@@ -135,6 +136,8 @@ const KEYS: &[(&str, Expect)] = &[
         Expect::OneOf(&["VersionTLS12", "VersionTLS13"]),
     ),
     ("telemetry.tls_cipher_suites", Expect::Texts),
+    ("telemetry.allowed_hosts", Expect::Texts),
+    ("telemetry.max_connections", Expect::Count),
     ("telemetry.log_format", Expect::OneOf(&["text", "json"])),
     ("telemetry.log_level", Expect::LogFilter),
 ];

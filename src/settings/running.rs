@@ -103,6 +103,7 @@ macro_rules! keys {
 const KEYS: &[Key] = keys![
     hub.api,
     hub.listen,
+    hub.max_connections,
     hub.data_dir,
     hub.kubeconfig,
     hub.context,
@@ -177,6 +178,8 @@ const KEYS: &[Key] = keys![
     telemetry.https_listen,
     telemetry.tls_min_version,
     telemetry.tls_cipher_suites,
+    telemetry.allowed_hosts,
+    telemetry.max_connections,
     telemetry.log_format,
     telemetry.log_level,
 ];
@@ -190,6 +193,7 @@ pub(super) mod tests {
     const CHANGED: &[(&str, &str, bool)] = &[
         ("hub.api", "kubeconfig", false),
         ("hub.listen", "127.0.0.1:1", false),
+        ("hub.max_connections", "1", false),
         ("hub.data_dir", "/d", false),
         ("hub.kubeconfig", "/k", false),
         ("hub.context", "c", false),
@@ -264,6 +268,8 @@ pub(super) mod tests {
         ("telemetry.https_listen", "127.0.0.1:1", false),
         ("telemetry.tls_min_version", "VersionTLS13", false),
         ("telemetry.tls_cipher_suites", "A", false),
+        ("telemetry.allowed_hosts", "h", false),
+        ("telemetry.max_connections", "1", false),
         ("telemetry.log_format", "json", false),
         ("telemetry.log_level", "debug", true),
     ];

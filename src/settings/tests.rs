@@ -58,6 +58,7 @@ fn defaults_are_those_of_the_design() {
             hub: Hub {
                 api: HubApi::Embedded,
                 listen: "127.0.0.1:6443".parse().unwrap(),
+                max_connections: None,
                 data_dir: None,
                 kubeconfig: None,
                 context: None,
@@ -147,6 +148,8 @@ fn defaults_are_those_of_the_design() {
                 https_listen: None,
                 tls_min_version: None,
                 tls_cipher_suites: Vec::new(),
+                allowed_hosts: Vec::new(),
+                max_connections: None,
                 log_format: LogFormat::Text,
                 log_level: "info".to_owned(),
             },

@@ -69,7 +69,7 @@ pub struct Serving {
     token: String,
     stop: CancellationToken,
     connections: Connections,
-    serving: JoinHandle<()>,
+    task: JoinHandle<()>,
 }
 
 impl Serving {
@@ -116,7 +116,7 @@ impl Serving {
     pub async fn stop(self) {
         self.stop.cancel();
         // It ends by itself; a panic in there is no reason for another one here.
-        let _ = self.serving.await;
+        let _ = self.task.await;
     }
 }
 
@@ -154,14 +154,14 @@ impl ApiServer {
         let serving = connections
             .clone()
             .serve(listener, Some(tls), stop.clone(), entrance);
-        let serving = tokio::spawn(serving);
+        let task = tokio::spawn(serving);
         Ok(Serving {
             addr,
             ca_pem: identity.ca_pem,
             token: identity.token,
             stop,
             connections,
-            serving,
+            task,
         })
     }
 }

@@ -7,6 +7,7 @@ mod crds;
 mod deletion;
 mod discovery;
 mod jobs;
+mod limits;
 mod objects;
 mod patches;
 mod revisions;
@@ -30,6 +31,7 @@ pub(crate) fn stories() -> Vec<Story> {
         access::stories(),
         objects::stories(),
         jobs::stories(),
+        limits::stories(),
         selectors::stories(),
         patches::stories(),
         revisions::stories(),

@@ -70,19 +70,20 @@ mod tests {
     #[test]
     fn patterns_are_bounded_alone_and_together() {
         let mut patterns = Patterns::default();
-        for _ in 0..10_000 {
+        for _ in 0..100 {
             patterns.get("^[a-z]+$").unwrap();
         }
         assert_eq!(patterns.known.len(), 1);
         assert!(patterns.get("(").unwrap_err().contains("is invalid"));
         let large = patterns.get("(a{1000}){1000}").unwrap_err();
         assert!(large.ends_with("is too large"), "{large}");
+        patterns.left = 1 << 20;
         let refused = (0..20_000).find_map(|at| patterns.get(&format!("^a{at}$")).err());
         let refused = refused.expect("there is a bound");
         assert_eq!(
             refused,
             "the patterns of a schema may take 16777216 bytes together"
         );
-        assert!(patterns.known.len() > 1000, "{}", patterns.known.len());
+        assert!(patterns.known.len() > 200, "{}", patterns.known.len());
     }
 }

@@ -212,12 +212,13 @@ mod tests {
 
     #[test]
     fn depth_and_aliases_of_yaml_are_bounded() {
+        use std::fmt::Write as _;
         let nested = |levels: usize| format!("a: {}1{}", "[".repeat(levels), "]".repeat(levels));
         assert!(parse(nested(100).as_bytes()).is_ok());
         let mut laughs = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
         for at in 1..12 {
             let before = vec![format!("*a{}", at - 1); 10].join(", ");
-            laughs += &format!("a{at}: &a{at} [{before}]\n");
+            let _ = writeln!(laughs, "a{at}: &a{at} [{before}]");
         }
         for body in [nested(200), nested(100_000), laughs] {
             let error = parse(body.as_bytes()).unwrap_err();
