@@ -48,8 +48,8 @@ const REMEMBERED: usize = 10_000;
 #[derive(Debug)]
 pub(super) enum Event {
     Cluster(ClusterEvent),
-    /// A work with the label that gives it up.
-    Work(Seen<ObjectName>),
+    /// A work with the label that gives it up, and whether it is being deleted.
+    Work(Seen<(ObjectName, bool)>),
 }
 
 /// What the actor publishes.
@@ -68,6 +68,7 @@ pub struct Departures {
     clusters: HashMap<String, ClusterSeen>,
     /// Clusters whose ManagedCluster was deleted while this hub looked.
     gone: BTreeSet<String>,
+    /// Works with the label that are being deleted.
     known_works: Known<ObjectName>,
     looking: bool,
     /// The last cluster of the last round: the next one goes on after it.
@@ -161,14 +162,7 @@ impl Departures {
             return;
         }
         let all = self.departures();
-        let after = all
-            .range(self.cursor.clone()..)
-            .skip_while(|(name, _)| **name == self.cursor);
-        let round = after.chain(all.range(..=self.cursor.clone()));
-        let clusters: Vec<(String, Departure)> = round
-            .take(CLUSTERS_A_ROUND)
-            .map(|(name, departure)| (name.clone(), *departure))
-            .collect();
+        let clusters = next_round(&all, &self.cursor);
         let labelled = self.known_works.all.iter().take(WORKS_A_ROUND);
         let labelled: Vec<ObjectName> = labelled.cloned().collect();
         let clusters_say = self.outdated();
@@ -225,10 +219,24 @@ impl Departures {
 
     fn cluster_gone(&mut self, name: String) {
         self.clusters.remove(&name);
-        self.gone.insert(name);
-        if self.gone.len() > REMEMBERED {
-            self.gone.pop_first();
-        }
+        remember(&mut self.gone, name);
+    }
+}
+
+/// The clusters after `cursor`, and when there are no more the first ones.
+fn next_round(all: &BTreeMap<String, Departure>, cursor: &str) -> Vec<(String, Departure)> {
+    let (before, after): (Vec<_>, Vec<_>) =
+        all.iter().partition(|(name, _)| name.as_str() <= cursor);
+    let round = after.into_iter().chain(before).take(CLUSTERS_A_ROUND);
+    round
+        .map(|(name, departure)| (name.clone(), *departure))
+        .collect()
+}
+
+fn remember(gone: &mut BTreeSet<String>, name: String) {
+    gone.insert(name);
+    if gone.len() > REMEMBERED {
+        gone.pop_first();
     }
 }
 
@@ -242,7 +250,10 @@ impl Actor for Departures {
         let works: Api<FinishView> = Api::all(self.deps.client.clone());
         let labelled = watcher::Config::default().labels(names::ABANDONED);
         let stream = self.deps.health.stream("departures/manifestworks");
-        let name = |work: FinishView| ObjectName::of(&work.metadata);
+        let name = |work: FinishView| {
+            let deleting = work.metadata.deletion_timestamp.is_some();
+            (ObjectName::of(&work.metadata), deleting)
+        };
         ctx.add_stream(watch(&self.deps.io, works, labelled, stream, name).map(Event::Work));
         ctx.run_interval(self.deps.settings.departures_every, Self::look);
     }
@@ -262,8 +273,12 @@ impl StreamHandler<Event> for Departures {
         match event {
             Event::Cluster(event) => self.cluster_changed(event),
             Event::Work(Seen::Listing) => self.known_works.begin(),
-            Event::Work(Seen::Item(work) | Seen::Changed(work)) => self.known_works.seen(&work),
-            Event::Work(Seen::Gone(work)) => self.known_works.gone(&work),
+            Event::Work(Seen::Item((work, true)) | Seen::Changed((work, true))) => {
+                self.known_works.seen(&work);
+            }
+            Event::Work(
+                Seen::Item((work, false)) | Seen::Changed((work, false)) | Seen::Gone((work, _)),
+            ) => self.known_works.gone(&work),
             Event::Work(Seen::Listed) => {
                 self.known_works.complete();
             }
@@ -295,5 +310,39 @@ impl Handler<Stop> for Departures {
     /// Nothing to flush: what was cut off is looked at again by the next life.
     fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
         ctx.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cluster_has_its_round_however_many_are_away() {
+        let away = Departure::Away(Timestamp::UNIX_EPOCH);
+        let all: BTreeMap<String, Departure> =
+            (0..250).map(|n| (format!("c{n:03}"), away)).collect();
+        let mut cursor = String::new();
+        let mut seen = Vec::new();
+        for _ in 0..5 {
+            let round = next_round(&all, &cursor);
+            assert_eq!(round.len(), CLUSTERS_A_ROUND);
+            cursor = round.last().unwrap().0.clone();
+            seen.extend(round.into_iter().map(|(name, _)| name));
+        }
+        let first: BTreeSet<&String> = seen[..250].iter().collect();
+        assert_eq!(first.len(), 250, "each once before any twice");
+        assert_eq!(seen[..250], seen[250..]);
+        let few: BTreeMap<String, Departure> = [("c1".to_owned(), away)].into();
+        assert_eq!(next_round(&few, "c1").len(), 1);
+    }
+
+    #[test]
+    fn only_so_many_deleted_clusters_are_remembered() {
+        let mut gone = BTreeSet::new();
+        for n in 0..REMEMBERED + 7 {
+            remember(&mut gone, format!("c{n:06}"));
+        }
+        assert_eq!((gone.len(), gone.contains("c000006")), (REMEMBERED, false));
     }
 }
