@@ -199,9 +199,9 @@ const QUIET: &str = "kube_runtime::watcher=off,mqtt5=error";
 /// All crates of this program have names that begin with this.
 const OWN: &str = "muster";
 
-/// Parses levels by module. A level without a module is that of the program; the libraries in it are
-/// one step quieter from `info` on, since their lines are about their own matters.
-fn log_filter(level: &str) -> Result<EnvFilter, TelemetryError> {
+/// Levels by module as the filter takes them. A level without a module is that of the program; the
+/// libraries in it are one step quieter from `info` on, since their lines are about their own matters.
+fn directives(level: &str) -> String {
     let directives = level.split(',').map(|part| {
         let libraries = match part.trim().parse() {
             Ok(LevelFilter::INFO) => LevelFilter::WARN,
@@ -209,11 +209,15 @@ fn log_filter(level: &str) -> Result<EnvFilter, TelemetryError> {
             Ok(LevelFilter::TRACE) => LevelFilter::DEBUG,
             _ => return part.to_owned(),
         };
-        format!("{libraries},{OWN}={}", part.trim())
+        format!("{},{OWN}={}", libraries, part.trim())
     });
     let directives: Vec<String> = directives.collect();
+    format!("{QUIET},{}", directives.join(","))
+}
+
+fn log_filter(level: &str) -> Result<EnvFilter, TelemetryError> {
     EnvFilter::builder()
-        .parse(format!("{QUIET},{}", directives.join(",")))
+        .parse(directives(level))
         .map_err(|source| TelemetryError::LogLevel {
             level: level.to_owned(),
             source,
@@ -288,29 +292,17 @@ mod tests {
 
     #[test]
     fn libraries_are_quieter_than_the_program_unless_they_are_named() {
-        use tracing::Level;
-        let told = |level: &str| {
-            let subscriber = tracing_subscriber::registry().with(log_filter(level).unwrap());
-            tracing::subscriber::with_default(subscriber, || {
-                [
-                    tracing::enabled!(target: "muster_actors::agent", Level::INFO),
-                    tracing::enabled!(target: "muster::runtime", Level::DEBUG),
-                    tracing::enabled!(target: "mqtt5::client", Level::WARN),
-                    tracing::enabled!(target: "mqtt5::client", Level::INFO),
-                    tracing::enabled!(target: "mqtt5::client", Level::DEBUG),
-                ]
-            })
-        };
         for (level, expected) in [
-            ("info", [true, false, true, false, false]),
-            ("debug", [true, true, true, true, false]),
-            ("trace", [true, true, true, true, true]),
-            ("warn", [false, false, true, false, false]),
-            ("error", [false, false, false, false, false]),
-            ("info,mqtt5=debug", [true, false, true, true, true]),
-            ("mqtt5=info, info", [true, false, true, true, false]),
+            ("info", "warn,muster=info"),
+            ("debug", "info,muster=debug"),
+            ("trace", "debug,muster=trace"),
+            ("warn", "warn"),
+            ("off", "off"),
+            ("info,mqtt5=debug", "warn,muster=info,mqtt5=debug"),
+            ("mqtt5=info, info", "mqtt5=info,warn,muster=info"),
         ] {
-            assert_eq!(told(level), expected, "{level}");
+            assert_eq!(directives(level), format!("{QUIET},{expected}"));
+            assert!(is_log_filter(level), "{level}");
         }
     }
 

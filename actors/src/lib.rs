@@ -60,6 +60,7 @@
 //! `docs/architecture.md` follows a spec change and a status change through all of it.
 
 pub mod agent;
+pub mod api_text;
 mod event_link;
 pub mod events;
 pub mod hub;

@@ -19,6 +19,7 @@ use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tracing::{debug, error, warn};
 
+use crate::api_text::{text, with_cause};
 use crate::supervision::{Io, StreamHealth, metrics, panic_text};
 
 /// Events that may wait between the watch and its actor. A list comes in pages of 500; two pages
@@ -213,18 +214,21 @@ pub fn answer_of(error: &watcher::Error) -> Option<&Status> {
     }
 }
 
-/// The error with its first cause: "client error (Connect)" alone leaves open what is wrong.
+/// What failed, and why, in one line.
 fn text_of(error: &watcher::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(source) = cause.source() {
-        cause = source;
+    let (what, why) = match error {
+        watcher::Error::InitialListFailed(error) => ("list", text(error)),
+        watcher::Error::WatchStartFailed(error) | watcher::Error::WatchFailed(error) => {
+            ("watch", text(error))
+        }
+        watcher::Error::WatchError(status) => ("watch", status.message.clone()),
+        other => return with_cause(other),
+    };
+    // A server answers so where it has no such type, as before its definition is installed.
+    if answer_of(error).is_some_and(|status| status.code == 404) {
+        return format!("failed to {what}: the API server does not serve the type ({why})");
     }
-    let (text, cause) = (error.to_string(), cause.to_string());
-    if text.contains(&cause) {
-        text
-    } else {
-        format!("{text}: {cause}")
-    }
+    format!("failed to {what}: {why}")
 }
 
 /// Keeps the watching task alive exactly as long as the stream.

@@ -18,7 +18,7 @@ use crate::settings::{HubApi, Settings, SettingsError};
 /// Where an object is.
 #[derive(Debug, Args)]
 pub(super) struct AccessArgs {
-    /// Namespace of the object; without it that of the kubeconfig's context, else `default`.
+    /// Namespace of the object. Default: that of the kubeconfig's context, else `default`.
     #[arg(short, long, value_name = "NAMESPACE", value_parser = namespace)]
     namespace: Option<String>,
     #[command(flatten)]
@@ -28,14 +28,13 @@ pub(super) struct AccessArgs {
 /// Where the hub is.
 #[derive(Debug, Args)]
 pub(super) struct HubArgs {
-    /// Access to the API server; without it as kubectl: `KUBECONFIG`, `~/.kube/config`, the pod.
+    /// Kubeconfig of the API server. Default: as kubectl (`KUBECONFIG`, `~/.kube/config`, the pod).
     #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "set"])]
     kubeconfig: Option<PathBuf>,
     /// Context in the kubeconfig.
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// With the hub's own settings: access as they have it, also to an embedded hub with a data
-    /// directory.
+    /// The hub's own settings say how to reach it, also an embedded one.
     #[command(flatten)]
     config: ConfigArgs,
 }
@@ -68,10 +67,10 @@ pub(super) enum AccessError {
     #[error("kubeconfig: {}", told(.0))]
     Context(Box<KubeconfigError>),
     /// No kubeconfig and no service account.
-    #[error("no access to a hub was found: {0}")]
+    #[error("no hub found: {0}; set --kubeconfig or --config")]
     Infer(#[from] InferConfigError),
     /// The settings do not make a client.
-    #[error("failed to make a client for the hub: {0}")]
+    #[error("failed to create a client for the hub: {0}")]
     Client(#[from] kube::Error),
 }
 

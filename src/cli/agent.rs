@@ -137,9 +137,9 @@ impl AgentArgs {
                 reading.wrong(
                     name,
                     if known {
-                        format!("{value} is not in this version, only kube and mqtt")
+                        format!("{value} is not supported, only kube and mqtt")
                     } else {
-                        format!("{value:?} is no driver; there are kube and mqtt")
+                        format!("{value:?} is not a driver: kube or mqtt")
                     },
                 );
                 Vec::new()
@@ -153,7 +153,7 @@ impl AgentArgs {
                             "--{name}: {codec} has no effect: all works come as {CODEC}"
                         )),
                         _ => {
-                            let message = format!("{codec:?} is no codec; there is {CODEC}");
+                            let message = format!("{codec:?} is not a codec: {CODEC}");
                             reading.wrong(name, message);
                         }
                     }
@@ -191,7 +191,7 @@ impl AgentArgs {
                 Ok(4..8) => one("telemetry.log_level", "info,muster=debug"),
                 Ok(8..) => one("telemetry.log_level", "debug,muster=trace"),
                 Err(_) => {
-                    reading.wrong(name, format!("{value:?} is no log level such as 4"));
+                    reading.wrong(name, format!("{value:?} is not a log level (example: 4)"));
                     Vec::new()
                 }
             },
@@ -600,14 +600,14 @@ mod tests {
                 "-v=loud",
             ]),
             [
-                "--workload-source-driver: grpc is not in this version, only kube and mqtt",
+                "--workload-source-driver: grpc is not supported, only kube and mqtt",
                 "--workload-agent-workers: workload-agent-workers must be >= 1, got 0",
                 "--disable-leader-election: \"maybe\" is neither true nor false",
                 "--feature-gates: unrecognized feature gate: ManifestWorkReplicaSet",
                 "--feature-gates: missing bool value for RawFeedbackJsonString",
                 "--feature-gates: invalid value of ExecutorValidatingCaches=2",
-                "--cloudevents-client-codecs: \"protobuf\" is no codec; there is manifestbundle",
-                "--v: \"loud\" is no log level such as 4",
+                "--cloudevents-client-codecs: \"protobuf\" is not a codec: manifestbundle",
+                "--v: \"loud\" is not a log level (example: 4)",
                 "--health-port: invalid value 70000: must be 0 or between 1 and 65535",
                 "--spoke-cluster-name: \"Edge\" needs a name that can be a namespace: at most 63 of a-z, 0-9 and -, with a letter or digit at both ends",
                 "--kube-api-qps: agent.spoke_qps is \"0\", expected a number, such as 50 or 0.5, or -1 for no limit",
@@ -621,7 +621,7 @@ mod tests {
                 "--workload-source-driver=carrier-pigeon"
             ]),
             [
-                "--workload-source-driver: \"carrier-pigeon\" is no driver; there are kube and mqtt",
+                "--workload-source-driver: \"carrier-pigeon\" is not a driver: kube or mqtt",
                 "--spoke-kubeconfig: needs --spoke-cluster-name",
             ]
         );

@@ -68,10 +68,10 @@ pub(super) fn serve_with(
             loop {
                 let settings = reloader.changed(&mut hangups).await;
                 if let Err(error) = telemetry.set_log_level(&settings.telemetry.log_level) {
-                    warn!(%error, "the log goes on as before");
+                    warn!(%error, "failed to change the log level, keeping the previous one");
                 }
                 newest.send_replace(settings);
-                debug!("settings taken over");
+                debug!("settings applied");
             }
         };
         let end = tokio::select! {
@@ -140,7 +140,7 @@ pub(super) fn hash_password() -> ExitCode {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("there is no password on standard input")]
+#[error("no password on standard input")]
 struct NoPassword;
 
 pub(super) fn kubeconfig(sources: &Sources) -> ExitCode {

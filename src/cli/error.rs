@@ -32,14 +32,14 @@ pub(super) enum CommandError {
     #[error("{0}")]
     NotThere(String),
     /// There is no YAML for something.
-    #[error("{what} cannot be written as YAML: {source}")]
+    #[error("failed to write {what} as YAML: {source}")]
     Yaml {
         /// What was to be written.
         what: String,
         source: serde_json::Error,
     },
     /// There is no JSON for something.
-    #[error("{what} cannot be written as JSON: {source}")]
+    #[error("failed to write {what} as JSON: {source}")]
     Json {
         /// What was to be written.
         what: String,

@@ -23,14 +23,14 @@ use crate::{runtime, terminal};
 /// What is to be explained.
 #[derive(Debug, Subcommand)]
 pub(super) enum ExplainCommand {
-    /// A ManifestWorkReplicaSet: its placements, their clusters, the works, their objects.
+    /// A ManifestWorkReplicaSet, with its placements, clusters, works and objects.
     #[command(alias = "manifestworkreplicaset")]
     Mwrs(MwrsArgs),
-    /// A ManifestWork: its objects, its cluster, and the set that made it.
+    /// A ManifestWork, with its objects, its cluster and its set.
     #[command(alias = "manifestwork")]
     Work(WorkArgs),
-    /// A WatchRule or ClusterWatchRule, at the API server of its cluster: its sink, and what of it is
-    /// not watched.
+    /// A WatchRule or ClusterWatchRule, on the API server of its cluster: its sink and what is not
+    /// watched.
     Rule(RuleArgs),
     /// A name without a kind, or another kind.
     #[command(external_subcommand)]
@@ -68,8 +68,7 @@ fn near(one: &str, other: &str) -> f64 {
 /// How it is shown.
 #[derive(Debug, Args)]
 struct ShowArgs {
-    /// wide: with everything that is fine, and all that is alike. json, yaml: the whole tree as a
-    /// document.
+    /// Output format. wide: everything. json, yaml: the whole tree as a document.
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Output>,
 }
@@ -89,7 +88,7 @@ pub(super) struct WorkArgs {
     /// Name of the ManifestWork.
     #[arg(value_parser = work_name)]
     name: String,
-    /// The cluster that it is for, which is its namespace on the hub.
+    /// Cluster of the work, which is its namespace on the hub.
     #[arg(long, value_name = "CLUSTER", value_parser = cluster_name, conflicts_with = "namespace")]
     cluster: Option<String>,
     #[command(flatten)]

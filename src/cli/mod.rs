@@ -40,10 +40,10 @@ pub struct Cli {
 /// Where settings come from.
 #[derive(Debug, Clone, Args)]
 pub struct ConfigArgs {
-    /// Settings file (TOML); `MUSTER_CONFIG` names one, too.
+    /// Settings file in TOML (env: `MUSTER_CONFIG`).
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// One setting over file and environment, such as `feedback.poll_interval=30s`.
+    /// Set one key, over file and environment (example: `feedback.poll_interval=30s`).
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
 }
@@ -71,56 +71,56 @@ impl ConfigArgs {
 /// Which CRDs to print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CrdSet {
-    /// Those that a hub needs.
+    /// CRDs of a hub.
     Hub,
-    /// Those that a cluster with an agent needs.
+    /// CRDs of a cluster with an agent.
     Spoke,
-    /// Those that it needs besides for watch rules.
+    /// Additional CRDs for watch rules.
     Rules,
-    /// All.
+    /// All CRDs.
     All,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the hub and the agents of the configured clusters in one process.
+    /// Run a hub and the agents of the configured clusters in one process.
     Run(ConfigArgs),
-    /// Run the hub alone.
+    /// Run a hub.
     Hub(ConfigArgs),
-    /// Run agents alone, against a hub elsewhere.
+    /// Run agents for a hub elsewhere.
     Agent(AgentArgs),
-    /// See a rollout reach simulated clusters, without any Kubernetes.
+    /// Show a rollout to simulated clusters; needs no Kubernetes.
     Demo(DemoArgs),
     /// Print the CustomResourceDefinitions as YAML.
     Crds {
-        /// Which of them.
+        /// Which CRDs.
         #[arg(value_enum, default_value = "all")]
         set: CrdSet,
     },
-    /// Print a kubeconfig for the embedded hub, which must have a data directory.
+    /// Print a kubeconfig for an embedded hub, which must have a data directory or be running.
     Kubeconfig(ConfigArgs),
-    /// Read a password from standard input and print its hash for the broker's file of users.
+    /// Read a password from standard input and print its hash for the broker's users file.
     HashPassword,
-    /// Follow, pause and take back what a ManifestWorkReplicaSet rolls out.
+    /// Follow, pause and undo rollouts of a ManifestWorkReplicaSet.
     #[command(subcommand)]
     Rollout(rollout::RolloutCommand),
-    /// Say why something is not done yet, and since when.
+    /// Explain why something is not done yet, and since when.
     #[command(subcommand)]
     Explain(explain::ExplainCommand),
-    /// Show how sets, clusters and works stand; exit code 3 if something has failed.
+    /// Show the status of sets, clusters and works; exit code 3 if something has failed.
     Status(status::StatusArgs),
-    /// Look at the settings.
+    /// Inspect the settings.
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Print what makes a shell complete commands and flags.
+    /// Generate shell completions.
     Completions {
-        /// Which shell.
+        /// Shell to generate them for.
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
-    /// Print the manual page, or write one for each command.
+    /// Print the manual page, or write a page for each command.
     Man {
-        /// Folder for the pages; it must exist.
+        /// Directory for the pages; it must exist.
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
     },
@@ -138,7 +138,7 @@ enum Page {
 
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
-    /// Check the settings and print each with where it comes from.
+    /// Check the settings, and print each with its origin.
     Check(CheckArgs),
 }
 
@@ -146,7 +146,7 @@ enum ConfigCommand {
 struct CheckArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// The command that is to start with them.
+    /// Command that will use the settings.
     #[arg(
         long = "for",
         value_enum,
@@ -154,7 +154,7 @@ struct CheckArgs {
         default_value = "run"
     )]
     command: Starts,
-    /// Do not read the files that the settings name, which may be on another machine.
+    /// Do not read the files that the settings name (for settings of another machine).
     #[arg(long)]
     skip_files: bool,
 }
@@ -182,14 +182,14 @@ struct DemoArgs {
     /// Number of simulated clusters.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
     clusters: u16,
-    /// Kubernetes objects (YAML) to use in place of the sample; at least one
+    /// Kubernetes objects in YAML to use instead of the sample; at least one
     /// ManifestWorkReplicaSet.
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// End when every cluster got there; exit code 3 if they did not in time.
+    /// Exit once all clusters are done; exit code 3 on timeout.
     #[arg(long)]
     once: bool,
-    /// How long `--once` waits.
+    /// Timeout of `--once`.
     #[arg(long, default_value = "60s", value_parser = duration)]
     timeout: Duration,
     /// How long a simulated replica takes to become ready.
@@ -200,7 +200,7 @@ struct DemoArgs {
 /// Reads a duration such as `20ms` or `1m30s`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     crate::settings::parse_duration(text)
-        .ok_or_else(|| format!("\"{text}\" is no duration such as 500ms, 60s or 10m"))
+        .ok_or_else(|| format!("invalid duration \"{text}\" (examples: 500ms, 60s)"))
 }
 
 impl Cli {
@@ -310,7 +310,7 @@ mod tests {
         assert!(
             duration("soon")
                 .unwrap_err()
-                .contains("\"soon\" is no duration")
+                .contains("invalid duration \"soon\"")
         );
     }
 }

@@ -4,7 +4,7 @@
 fn part(text: &str, what: &str) -> Result<String, String> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
     if text.is_empty() || !text.chars().all(allowed) {
-        return Err(format!("\"{text}\" is no name of a {what}"));
+        return Err(format!("\"{text}\" is not a {what} name"));
     }
     Ok(text.to_owned())
 }
@@ -35,7 +35,7 @@ pub(super) fn work_name(text: &str) -> Result<String, String> {
 
 pub(super) fn revision_number(text: &str) -> Result<i64, String> {
     let number = text.parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| format!("\"{text}\" is no number of a revision: they begin with 1"))
+    number.ok_or_else(|| format!("\"{text}\" is not a revision number (1 or higher)"))
 }
 
 /// A rule, of a kind if that was said.
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(revision_number("3"), Ok(3));
         for odd in ["0", "-1", "x", ""] {
             let error = revision_number(odd).unwrap_err();
-            assert!(error.contains("is no number of a revision"), "{error}");
+            assert!(error.contains("is not a revision number"), "{error}");
         }
     }
 

@@ -24,11 +24,11 @@ const TRIES: usize = 5;
 /// What is asked for.
 #[derive(Debug, Subcommand)]
 pub(super) enum RolloutCommand {
-    /// Follow a rollout until it is done; a line at each change.
+    /// Follow a rollout until it is done; prints a line for each change.
     Status(StatusArgs),
-    /// Stop all writes of works, of the set or in some clusters.
+    /// Pause a rollout, of the whole set or in some clusters.
     Pause(PauseArgs),
-    /// Take a pause back.
+    /// Resume a paused rollout.
     Resume(PauseArgs),
     /// List the revisions of the template, or show one.
     History(HistoryArgs),
@@ -41,16 +41,16 @@ pub(super) enum RolloutCommand {
 pub(super) struct StatusArgs {
     #[command(flatten)]
     set: SetArgs,
-    /// Follow the rollout; false: tell where it stands now.
+    /// Follow the rollout; false: print the current state once.
     #[arg(
         short, long, default_value_t = true, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", action = clap::ArgAction::Set, value_name = "true|false"
     )]
     watch: bool,
-    /// How long to follow it at most; exit code 3 if it is not done then. 0: without end.
+    /// Give up after this time, with exit code 3. 0: never.
     #[arg(long, default_value = "0s", value_parser = super::duration, value_name = "DURATION")]
     timeout: Duration,
-    /// wide: with a table of the placements at the end. json, yaml: a document at each change.
+    /// Output format. wide: also a table of the placements. json, yaml: a document for each change.
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Output>,
 }
@@ -60,7 +60,7 @@ pub(super) struct StatusArgs {
 pub(super) struct PauseArgs {
     #[command(flatten)]
     set: SetArgs,
-    /// Only in this cluster; may be given several times. Without it: the whole set.
+    /// Only this cluster (repeatable). Default: the whole set.
     #[arg(long = "cluster", value_name = "CLUSTER", value_parser = cluster_name)]
     clusters: Vec<String>,
 }
@@ -80,7 +80,7 @@ pub(super) struct HistoryArgs {
 pub(super) struct UndoArgs {
     #[command(flatten)]
     set: SetArgs,
-    /// The revision to go back to; without it the one before.
+    /// Revision to go back to. Default: the previous one.
     #[arg(long, value_name = "N", value_parser = revision_number)]
     to_revision: Option<i64>,
 }

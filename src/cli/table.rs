@@ -4,11 +4,13 @@ use comfy_table::{ColumnConstraint, ContentArrangement, Row, Table, presets};
 
 use crate::terminal;
 
-/// Narrowest last column whose texts are broken into lines. With less room every line is cut.
+/// Columns that are wider than this have texts, which can be broken into lines.
+const LONG: usize = 40;
+/// Narrowest column with lines. With less room every line of the table is cut.
 const LEAST_WIDTH: usize = 20;
 
-/// A table without lines, like the ones of kubectl. On a terminal that is narrower the texts of the
-/// last column are broken into lines.
+/// A table without lines, like the ones of kubectl. On a terminal that is narrower long texts are
+/// broken into lines.
 pub(super) fn table(
     header: impl Into<Row>,
     rows: impl IntoIterator<Item = impl Into<Row>>,
@@ -29,25 +31,27 @@ fn within(
     let Some(width) = width.filter(|width| widest(&text) > *width) else {
         return text;
     };
-    let last = table.column_count().saturating_sub(1);
-    let others = table.column_max_content_widths();
+    let widths = table.column_max_content_widths();
+    let is_long = |width: &u16| usize::from(*width) > LONG;
     // Each column has a space on both sides.
-    let others: usize = others
+    let short = widths.iter().filter(|width| !is_long(width));
+    let short: usize = short.map(|width| usize::from(*width) + 2).sum();
+    let long = widths.iter().filter(|width| is_long(width)).count();
+    if long == 0 || short + long * LEAST_WIDTH > width {
+        let lines: Vec<String> = text.lines().map(|line| cut(line, width)).collect();
+        return lines.join("\n");
+    }
+    for (index, _) in widths
         .iter()
-        .take(last)
-        .map(|width| usize::from(*width) + 2)
-        .sum();
-    let columns = u16::try_from(width).unwrap_or(u16::MAX);
-    if others + LEAST_WIDTH > width {
-        return text
-            .lines()
-            .map(|line| cut(line, width))
-            .collect::<Vec<_>>()
-            .join("\n");
+        .enumerate()
+        .filter(|(_, width)| !is_long(width))
+    {
+        if let Some(column) = table.column_mut(index) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
     }
     table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_width(columns);
-    table.set_constraints(std::iter::repeat_n(ColumnConstraint::ContentWidth, last));
+    table.set_width(u16::try_from(width).unwrap_or(u16::MAX));
     table.trim_fmt()
 }
 
@@ -92,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_terminal_has_the_last_column_broken_into_lines() {
+    fn a_narrow_terminal_has_long_texts_broken_into_lines() {
         let text = within(HEADER, ROWS, Some(50));
         assert!(widest(&text) <= 50, "{text}");
         let expected = " CLUSTER  STATE   MESSAGE
@@ -100,6 +104,25 @@ mod tests {
                   knows when there will be one
  south    ok";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_long_text_between_others_leaves_them_their_place() {
+        let value = "pods, events, nodes, leases, endpoints and endpointslices";
+        let rows = [["a", value, "default"], ["b", "", "unset"]];
+        let text = within(["KEY", "VALUE", "FROM"], rows, Some(50));
+        let expected = " KEY  VALUE                             FROM
+ a    pods, events, nodes, leases,      default
+      endpoints and endpointslices
+ b                                      unset";
+        let words = |text: &str| -> Vec<Vec<String>> {
+            let lines = text.lines();
+            lines
+                .map(|line| line.split_whitespace().map(str::to_owned).collect())
+                .collect()
+        };
+        assert_eq!(words(&text), words(expected), "{text}");
+        assert!(widest(&text) <= 50, "{text}");
     }
 
     #[test]

@@ -68,13 +68,19 @@ pub fn run(options: DemoOptions) -> ExitCode {
             }
             _ = stop => ExitCode::SUCCESS,
         };
-        let left = running.stop().await;
+        let left = running.stop_within(stop_limit(options.clusters)).await;
         if left.is_empty() {
             code
         } else {
             fail(FAILED, &format!("did not end: {left:?}"))
         }
     })
+}
+
+/// How long each group of actors may take to stop. All agents share a thread, which a thousand of them
+/// in the middle of a rollout keep busy; nobody kills a demo after 30 seconds, as a pod would be.
+fn stop_limit(clusters: u16) -> Duration {
+    Duration::from_secs(8) + Duration::from_millis(100) * u32::from(clusters)
 }
 
 /// Settings of the demo: nothing on disk, free ports, quick polls, quiet logs. Neither a settings
@@ -223,7 +229,8 @@ async fn show(
                     screen.draw(&board)?;
                     dirty = false;
                 }
-                if !told && quiet && board.everyone_is_there() {
+                let over = options.once && begin.elapsed() > options.timeout;
+                if !told && (quiet || over) && board.everyone_is_there() {
                     told = true;
                     let (there, _) = board.count();
                     let all = if there == 1 { "" } else { "all " };
@@ -237,10 +244,13 @@ async fn show(
                     )?;
                     screen.forget();
                 }
-                if options.once && begin.elapsed() > options.timeout {
+                if over {
                     let (there, all) = board.count();
                     let (clusters, timeout) = (clusters(all), options.timeout);
-                    let text = format!("{there} of {clusters} got there within {timeout:?}");
+                    let mut text = format!("{there} of {clusters} got there within {timeout:?}");
+                    if there == all {
+                        text.push_str("; not every replica set is Ready");
+                    }
                     return Ok(fail(NOT_THERE, &text));
                 }
             }

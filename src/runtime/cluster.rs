@@ -32,7 +32,7 @@ pub enum ClusterError {
     Client(#[from] kube::Error),
     /// It is not clear which cluster has the agents' lease.
     #[error(
-        "agent.leader_election: there is no one real cluster that could have the lease; set \
+        "agent.leader_election: no single real cluster to hold the lease; set \
          agent.lease_kubeconfig"
     )]
     Lease,

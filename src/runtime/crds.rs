@@ -7,6 +7,7 @@ use kube::api::PostParams;
 use kube::runtime::wait::Condition;
 use kube::runtime::wait::conditions::is_crd_established;
 use kube::{Api, Client, ResourceExt};
+use muster_actors::api_text;
 use muster_actors::supervision::{Backoff, BackoffPolicy};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -81,7 +82,16 @@ pub(super) async fn ensure(
         } else {
             backoff.failed()
         };
-        warn!(api = whose, %error, ?delay, "failed to install CRDs, retrying");
+        let error = match &error {
+            CrdError::Api(error) => api_text::text(error),
+            CrdError::NotEstablished(_) => error.to_string(),
+        };
+        warn!(
+            api = whose,
+            error,
+            ?delay,
+            "failed to install CRDs, retrying"
+        );
         if shutdown
             .run_until_cancelled(tokio::time::sleep(delay))
             .await

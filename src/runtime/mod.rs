@@ -46,6 +46,7 @@ use jiff::Timestamp;
 use kube::Client;
 use kube::config::Kubeconfig;
 use muster_actors::agent::{self, AgentDeps, AgentSettings, ChangeSettings, ClusterAgent};
+use muster_actors::api_text;
 use muster_actors::events::{Recorder, Reporter};
 use muster_actors::hub::{HubDeps, HubSettings, register_cluster};
 use muster_actors::supervision::{
@@ -67,8 +68,8 @@ pub use hub::HubError;
 use overview::Lookout;
 pub use preflight::preflight;
 pub use process::{
-    EXIT_LIMIT, block_on, exit_after, kubeconfig_file, read_runtime_kubeconfig,
-    runtime_kubeconfig, stop_signal, temporary_kubeconfig,
+    EXIT_LIMIT, block_on, exit_after, kubeconfig_file, read_runtime_kubeconfig, runtime_kubeconfig,
+    stop_signal, temporary_kubeconfig,
 };
 pub use reload::{Hangups, METRICS, Reloader, SettingsFile};
 
@@ -398,9 +399,15 @@ impl Runtime {
                 while let Err(error) =
                     register_cluster(&client, &cluster.name, &cluster.labels).await
                 {
+                    let error = api_text::text(&error);
                     health.failing(format_args!("failed to register {}: {error}", cluster.name));
                     let delay = backoff.failed();
-                    warn!(cluster = cluster.name, %error, ?delay, "failed to register, retrying");
+                    warn!(
+                        cluster = cluster.name,
+                        error,
+                        ?delay,
+                        "failed to register, retrying"
+                    );
                     let pause = tokio::time::sleep(delay);
                     if shutdown.run_until_cancelled(pause).await.is_none() {
                         return;
@@ -562,10 +569,15 @@ impl Runtime {
 
     /// Stops everything in order. Returns the actors that did not end, which is a defect.
     pub async fn stop(self) -> Vec<String> {
-        let agents = self.agents.iter().map(|agent| stop(agent, STOP_LIMIT));
+        self.stop_within(STOP_LIMIT).await
+    }
+
+    /// [`Self::stop`] with another time for each group of actors.
+    pub(crate) async fn stop_within(self, limit: Duration) -> Vec<String> {
+        let agents = self.agents.iter().map(|agent| stop(agent, limit));
         futures::future::join_all(agents).await;
         if let Some(controllers) = &self.controllers {
-            controllers.stop(STOP_LIMIT).await;
+            controllers.stop(limit).await;
         }
         // Who still works keeps the lease: it lapses when the process is gone.
         if let Some(lease) = &self.lease
@@ -573,12 +585,7 @@ impl Runtime {
         {
             lease.give_back(STOP_LIMIT).await;
         }
-        let left = self
-            .registry
-            .ended(STOP_LIMIT)
-            .await
-            .err()
-            .unwrap_or_default();
+        let left = self.registry.ended(limit).await.err().unwrap_or_default();
         if !left.is_empty() {
             warn!(actors = ?left, "actors did not end in time");
         }

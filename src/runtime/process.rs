@@ -1,6 +1,6 @@
 //! What a process needs around a [`Runtime`](super::Runtime): threads, signals, files.
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
 use std::future::Future;
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
@@ -156,7 +156,24 @@ pub fn read_runtime_kubeconfig(file: &Path) -> std::io::Result<Vec<u8>> {
 
 /// A kubeconfig that goes when this is dropped.
 #[derive(Debug)]
-pub(super) struct RuntimeKubeconfig(PathBuf);
+pub(super) struct RuntimeKubeconfig {
+    file: PathBuf,
+    /// Locked for as long as the process lives, so that others can tell that it does.
+    _lock: File,
+}
+
+/// Removes what processes have left that were killed.
+fn remove_stale(dir: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|ending| ending == KUBECONFIG)
+            && File::open(&path).is_ok_and(|file| file.try_lock().is_ok())
+        {
+            std::fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}
 
 impl RuntimeKubeconfig {
     pub(super) fn write(file: PathBuf, kubeconfig: &Kubeconfig) -> std::io::Result<Self> {
@@ -166,16 +183,18 @@ impl RuntimeKubeconfig {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
             Ok(()) | Err(_) => check_private(dir)?,
         }
+        remove_stale(dir)?;
         let new = tempfile::NamedTempFile::new_in(dir)?;
+        new.as_file().try_lock()?;
         write_private(new.as_file(), kubeconfig)?;
-        new.persist(&file)?;
-        Ok(Self(file))
+        let lock = new.persist(&file)?;
+        Ok(Self { file, _lock: lock })
     }
 }
 
 impl Drop for RuntimeKubeconfig {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0); // it leads nowhere any more
+        let _ = std::fs::remove_file(&self.file); // it leads nowhere any more
     }
 }
 
@@ -229,7 +248,13 @@ mod tests {
                 "{text}"
             );
         }
-        drop(written);
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o700)).unwrap();
+        // One that was killed leaves its file, until the next one starts.
+        let left = dir.join("left.kubeconfig");
+        std::fs::write(&left, "").unwrap();
+        let other = RuntimeKubeconfig::write(dir.join("other.kubeconfig"), &config).unwrap();
+        assert!(!left.exists() && file.exists());
+        drop((written, other));
         assert!(!file.exists());
     }
 

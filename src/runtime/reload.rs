@@ -25,7 +25,7 @@ const RELOADS: Metric = Metric::counter(
         ("unchanged", "they mean the same as before"),
         (
             "failed",
-            "they are wrong, and the old ones stay; the log names every mistake",
+            "they are wrong; the previous ones stay, and the log names every mistake",
         ),
     ],
 )]);
@@ -156,7 +156,7 @@ impl<L: Fn() -> Result<Settings, SettingsError>> Reloader<L> {
         loop {
             tokio::select! {
                 () = hangups.next() => {
-                    info!("SIGHUP, reading the settings again");
+                    info!("SIGHUP, reloading the settings");
                     if self.file.again {
                         self.file.take().await;
                     }
@@ -174,14 +174,14 @@ impl<L: Fn() -> Result<Settings, SettingsError>> Reloader<L> {
         let loaded = if self.file.again {
             (self.load)().map_err(|error| error.to_string())
         } else {
-            Err("the settings file is no regular file, and cannot be read twice".to_owned())
+            Err("the settings file is not a regular file and cannot be read twice".to_owned())
         };
         let settings = match loaded {
             Ok(settings) => settings,
             Err(error) => {
                 counter!(RELOADS.name, "result" => "failed").increment(1);
                 if self.told.as_ref() != Some(&self.file.taken) {
-                    error!(%error, "settings not read again, the old ones stay");
+                    error!(%error, "reload failed, keeping the previous settings");
                     self.told = Some(self.file.taken.clone());
                 }
                 return false;
@@ -197,7 +197,7 @@ impl<L: Fn() -> Result<Settings, SettingsError>> Reloader<L> {
         counter!(RELOADS.name, "result" => result).increment(1);
         if !changes.restart.is_empty() {
             let keys = changes.restart.join(", ");
-            warn!(keys, "changed settings that take effect at the next start");
+            warn!(keys, "changed settings need a restart");
         }
         if !changes.live.is_empty() {
             let keys = changes.live.join(", ");
@@ -305,7 +305,7 @@ mod tests {
             log.contains("settings changed keys=\"watch.max_watches\""),
             "{log}"
         );
-        let waits = "changed settings that take effect at the next start keys=\"hub.context\"";
+        let waits = "changed settings need a restart keys=\"hub.context\"";
         assert_eq!(log.matches(waits).count(), 2, "{log}");
     }
 
@@ -334,7 +334,7 @@ mod tests {
         });
         assert_eq!(counted(&metrics), [1, 5, 0]);
         assert_eq!(
-            log.matches("settings not read again, the old ones stay")
+            log.matches("reload failed, keeping the previous settings")
                 .count(),
             4,
             "{log}"
@@ -361,7 +361,7 @@ mod tests {
             assert_eq!(reloader.running.settings().watch.max_watches, 7);
         });
         assert_eq!(counted(&metrics), [0, 1, 0]);
-        assert!(log.contains("no regular file"), "{log}");
+        assert!(log.contains("not a regular file"), "{log}");
     }
 
     #[test]

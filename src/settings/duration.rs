@@ -35,7 +35,7 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
-    parse(&text).ok_or_else(|| de::Error::custom(format_args!("{text:?} is no duration")))
+    parse(&text).ok_or_else(|| de::Error::custom(format_args!("invalid duration {text:?}")))
 }
 
 #[cfg(test)]

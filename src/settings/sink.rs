@@ -193,8 +193,9 @@ impl Raw {
             work_dir: self.work_dir.clone(),
             encrypt: self.encrypt.clone(),
             window: match &self.window {
-                Some(text) => parse_duration(text)
-                    .ok_or_else(|| format!("has window {text:?}, which is no duration"))?,
+                Some(text) => parse_duration(text).ok_or_else(|| {
+                    format!("has an invalid window {text:?} (examples: 1s, 500ms)")
+                })?,
                 None => WINDOW,
             },
         })))

@@ -322,7 +322,7 @@ async fn every_wrong_flag_is_told_at_once(_: Arc<Servers>) -> Result<()> {
     ensure!(ended.code == Some(2), "{ended:?}");
     for part in [
         "5 problems",
-        "--workload-source-driver: grpc is not in this version",
+        "--workload-source-driver: grpc is not supported",
         "--workload-agent-workers: workload-agent-workers must be >= 1, got 0",
         "--feature-gates: unrecognized feature gate: Nonsense",
         "--kube-api-burst: agent.spoke_burst is \"none\"",

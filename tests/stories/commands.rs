@@ -9,16 +9,18 @@ use anyhow::{Context, Result, ensure};
 use tokio::process::Command;
 
 use crate::support::live::LIMIT;
-use crate::support::muster::{PROGRAM, run_to_end, run_with};
-use crate::support::{Servers, Story, eventually};
+use crate::support::muster::{Ended, Muster, PROGRAM, run_to_end, run_with};
+use crate::support::{Servers, Story, eventually, unique_name};
 
 pub(crate) fn stories() -> Vec<Story> {
     once![
         crds_are_those_under_deploy,
         every_wrong_key_is_told_at_once_with_its_line,
         config_check_shows_where_each_value_comes_from,
+        config_check_refuses_what_a_start_refuses,
         who_reads_may_have_enough_before_the_end,
-        a_kubeconfig_needs_a_data_directory,
+        a_hub_without_a_data_directory_is_found_while_it_runs,
+        a_kind_that_cannot_be_explained_is_told_with_a_tip,
         agents_alone_need_a_hub_elsewhere,
         a_corrupt_store_is_never_started_over,
         a_data_directory_is_private_whatever_the_umask,
@@ -147,26 +149,91 @@ async fn config_check_shows_where_each_value_comes_from(_: Arc<Servers>) -> Resu
     Ok(())
 }
 
-/// As `muster crds | head -1` does.
-async fn who_reads_may_have_enough_before_the_end(_: Arc<Servers>) -> Result<()> {
-    for command in ["crds", "config check"] {
-        let mut child = tokio::process::Command::new(PROGRAM)
-            .args(command.split(' '))
-            .stdout(std::process::Stdio::piped())
-            .stderr(std::process::Stdio::piped())
-            .spawn()?;
-        drop(child.stdout.take());
-        let ended = child.wait_with_output().await?;
+/// With the same text, in which each file is named with the place of its setting.
+async fn config_check_refuses_what_a_start_refuses(_: Arc<Servers>) -> Result<()> {
+    let sink = "[[sinks]]\nname = \"record\"\nkind = \"git\"\nurl = \"/srv/git\"\n";
+    let cluster = "[[clusters]]\nname = \"edge\"\nkubeconfig = \"/no/such/file\"\n";
+    for (text, line, what) in [
+        (sink, 1, "sinks[0] (record) needs work_dir"),
+        (cluster, 3, "cluster edge: kubeconfig: "),
+    ] {
+        let file = config(text)?;
+        let path = file.path().to_string_lossy();
+        let of = |command: &str| {
+            let args: Vec<String> = command
+                .split(' ')
+                .chain(["--config", &path])
+                .map(str::to_owned)
+                .collect();
+            async move { run_to_end(&args.iter().map(String::as_str).collect::<Vec<_>>()).await }
+        };
+        let (checked, run) = (of("config check").await?, of("run").await?);
         ensure!(
-            ended.status.success() && ended.stderr.is_empty(),
+            checked.code == Some(2)
+                && checked.stdout.is_empty()
+                && checked.stderr.contains(&format!("{path}:{line}: {what}")),
+            "{checked:?}"
+        );
+        ensure!(
+            run.code == Some(2) && run.stderr == checked.stderr,
+            "{run:?}"
+        );
+    }
+    // Another machine may have the file, and a hub does not need it.
+    let file = config(cluster)?;
+    let path = file.path().to_string_lossy();
+    for more in [&["--skip-files"][..], &["--for", "hub"]] {
+        let args = [&["config", "check", "--config", &path], more].concat();
+        let checked = run_to_end(&args).await?;
+        ensure!(checked.code == Some(0), "{checked:?}");
+    }
+    Ok(())
+}
+
+async fn a_kind_that_cannot_be_explained_is_told_with_a_tip(_: Arc<Servers>) -> Result<()> {
+    let refused = run_to_end(&["explain", "hello"]).await?;
+    ensure!(
+        refused.code == Some(2)
+            && refused.stdout.is_empty()
+            && refused.stderr.contains("tip: muster explain mwrs hello"),
+        "{refused:?}"
+    );
+    Ok(())
+}
+
+/// Runs a command that nobody reads the output of.
+async fn closed(command: &str) -> Result<Ended> {
+    let mut child = Command::new(PROGRAM)
+        .args(command.split(' '))
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()?;
+    drop(child.stdout.take());
+    let ended = child.wait_with_output().await?;
+    Ok(Ended {
+        code: ended.status.code(),
+        stdout: String::new(),
+        stderr: String::from_utf8(ended.stderr)?,
+    })
+}
+
+/// As `muster crds | head -1` does. The demo still stops in order.
+async fn who_reads_may_have_enough_before_the_end(_: Arc<Servers>) -> Result<()> {
+    for command in ["crds", "config check", "completions bash", "man", "demo"] {
+        let ended = closed(command).await?;
+        ensure!(
+            ended.code == Some(0) && ended.stderr.is_empty(),
             "{command}: {ended:?}"
         );
     }
     Ok(())
 }
 
-async fn a_kubeconfig_needs_a_data_directory(_: Arc<Servers>) -> Result<()> {
-    let refused = run_to_end(&["kubeconfig"]).await?;
+async fn a_hub_without_a_data_directory_is_found_while_it_runs(
+    servers: Arc<Servers>,
+) -> Result<()> {
+    let any = "hub.listen=127.0.0.1:0";
+    let refused = run_to_end(&["kubeconfig", "--set", any]).await?;
     ensure!(
         refused.code == Some(2) && refused.stderr.contains("hub.data_dir is not set"),
         "{refused:?}"
@@ -178,6 +245,43 @@ async fn a_kubeconfig_needs_a_data_directory(_: Arc<Servers>) -> Result<()> {
         refused.code == Some(1) && refused.stderr.contains("has the hub been started?"),
         "{refused:?}"
     );
+    let dir = servers.new_dir(&unique_name("in-memory"))?;
+    let text = "[hub]\nlisten = \"HUB\"\n[[clusters]]\nname = \"edge\"\nsimulated = true\n";
+    let hub = Muster::start(&dir, "run", text).await?;
+    let file = dir.join("muster.toml").display().to_string();
+    let printed = run_to_end(&["kubeconfig", "--config", &file]).await?;
+    ensure!(
+        printed.code == Some(0) && printed.stdout.contains("server: https://127.0.0.1:"),
+        "{printed:?}"
+    );
+    let status = run_to_end(&["status", "--config", &file]).await?;
+    ensure!(
+        status.code == Some(0)
+            && status.stdout.contains("no ManifestWorkReplicaSets found")
+            && status.stdout.contains("edge"),
+        "{status:?}"
+    );
+    let in_none = run_to_end(&["status", "--config", &file, "-n", "nope"]).await?;
+    ensure!(
+        in_none.code == Some(1) && in_none.stderr.contains("muster: namespace nope not found"),
+        "{in_none:?}"
+    );
+    let in_empty = run_to_end(&["status", "--config", &file, "-n", "default"]).await?;
+    ensure!(
+        in_empty.code == Some(0)
+            && in_empty
+                .stdout
+                .contains("no ManifestWorkReplicaSets found in namespace default"),
+        "{in_empty:?}"
+    );
+    for command in ["status", "rollout history web", "explain mwrs web"] {
+        let closed = closed(&[command, "--config", &file].join(" ")).await?;
+        let quiet = closed.code == Some(0) || closed.stderr.contains("mwrs default/web not found");
+        ensure!(quiet, "{command}: {closed:?}");
+    }
+    hub.kill().await?;
+    let refused = run_to_end(&["status", "--config", &file]).await?;
+    ensure!(refused.code == Some(1), "{refused:?}");
     Ok(())
 }
 
@@ -193,7 +297,11 @@ async fn agents_alone_need_a_hub_elsewhere(_: Arc<Servers>) -> Result<()> {
     ])
     .await?;
     ensure!(
-        refused.code == Some(1) && refused.stderr.contains("/does/not/exist"),
+        refused.code == Some(2)
+            && refused.stderr.contains("/does/not/exist/either")
+            && refused
+                .stderr
+                .contains("--hub-kubeconfig: hub.kubeconfig: "),
         "{refused:?}"
     );
     let refused = run_to_end(&["agent", "--set", "telemetry.listen=127.0.0.1:0"]).await?;

@@ -42,7 +42,7 @@ async fn a_rollout_shows_as_it_goes(servers: Arc<Servers>) -> Result<()> {
     browser.prefers("light").await?;
     browser.open(&fleet.muster.url("/")).await?;
     is(&browser, "#connection", &["live"]).await?;
-    is(&browser, "section[data-key=Rollouts]", &["No replica set"]).await?;
+    is(&browser, "section[data-key=Rollouts]", &["No replica sets"]).await?;
 
     fleet.create(&placement()).await?;
     let mut map = config_map("app");
@@ -61,7 +61,7 @@ async fn a_rollout_shows_as_it_goes(servers: Arc<Servers>) -> Result<()> {
     is(
         &browser,
         ".tiles",
-        &["Clusters\n2\n", "Watches\n2/", "Dead streams\n0\n"],
+        &["Clusters\n2\n", "Watches\n2/", "Failing streams\n0\n"],
     )
     .await?;
     let squares = |many: &'static str| {
@@ -81,6 +81,11 @@ async fn a_rollout_shows_as_it_goes(servers: Arc<Servers>) -> Result<()> {
         squares(many).await?;
     }
 
+    // What fails comes first, whatever its name.
+    let mut fine = set(&json!([config_map("fine")]));
+    fine["metadata"]["name"] = "fine".into();
+    fleet.create(&fine).await?;
+    is(&browser, ".set .title", &["default/fine", "Ready"]).await?;
     let wrong = json!({"apiVersion": "no.such/v1", "kind": "Thing",
         "metadata": {"namespace": "default", "name": "x"}});
     fleet.add_manifest(&wrong).await?;
@@ -91,6 +96,12 @@ async fn a_rollout_shows_as_it_goes(servers: Arc<Servers>) -> Result<()> {
     )
     .await?;
     is(&browser, ".set", &["muster explain mwrs web -n default"]).await?;
+    is(
+        &browser,
+        ".set:nth-of-type(2) .title",
+        &["default/fine", "Ready"],
+    )
+    .await?;
     is(&browser, ".troubled", &["west/", "resource type \"Thing\""]).await?;
 
     let background = "return getComputedStyle(document.body).backgroundColor";
@@ -109,6 +120,9 @@ async fn a_rollout_shows_as_it_goes(servers: Arc<Servers>) -> Result<()> {
         let over: i64 = browser.shows("all", wide, |_| true).await?.parse()?;
         ensure!(over <= 0, "{over} pixels wider than a window of {width}");
     }
+    let hidden = "return String([...document.querySelectorAll('.scroll')]\
+        .filter((part) => part.scrollWidth > part.clientWidth).length)";
+    ensure!(browser.run(hidden).await? == "0", "a table does not fit");
     browser.screenshot("dashboard-narrow").await?;
 
     let evil = browser.run(&count("#evil")).await?;

@@ -9,6 +9,7 @@ use crate::support::{Servers, Story};
 pub(crate) fn stories() -> Vec<Story> {
     once![
         every_cluster_gets_there,
+        many_at_once_all_get_there,
         a_file_takes_the_place_of_the_sample,
         a_rollout_that_does_not_end_is_told_by_the_exit_code,
         a_bad_file_is_refused_with_its_name,
@@ -33,10 +34,32 @@ async fn every_cluster_gets_there(_: Arc<Servers>) -> Result<()> {
         "default/hello  Ready  ManifestWorks available in 3/3 clusters",
     )?;
     shows(&ended, 0, "ReadyReplicas Σ 15")?;
+    // A line for each change, and not all of them again.
+    for part in [
+        "default/hello  cluster1  ",
+        "default/hello  deployments/web: ",
+    ] {
+        let lines = ended.stdout.lines();
+        let mut of_part: Vec<&str> = lines.filter(|line| line.starts_with(part)).collect();
+        let all = of_part.len();
+        of_part.dedup();
+        ensure!(all > 1 && of_part.len() == all, "{part}: {ended:?}");
+    }
+    ensure!(!ended.stdout.contains("PROGRESS"), "{ended:?}");
     for cluster in ["cluster1", "cluster2", "cluster3"] {
         shows(&ended, 0, cluster)?;
     }
     shows(&ended, 0, "5/5 ready")
+}
+
+/// However little time each has: what waits for an event that was lost would wait for ever.
+async fn many_at_once_all_get_there(_: Arc<Servers>) -> Result<()> {
+    let args = ["demo", "--once", "--pace", "10ms", "--timeout", "600s"];
+    let all = (0..12).map(|_| run_to_end(&args));
+    for ended in futures::future::try_join_all(all).await? {
+        shows(&ended, 0, "all 3 clusters got there")?;
+    }
+    Ok(())
 }
 
 fn file(text: &str) -> Result<tempfile::NamedTempFile> {
@@ -86,7 +109,9 @@ async fn a_rollout_that_does_not_end_is_told_by_the_exit_code(_: Arc<Servers>) -
     // How far it comes in that time depends on the machine; nowhere is as far as it can.
     let ended = run_to_end(&args).await?;
     shows(&ended, 3, "muster: 0 of ")?;
-    shows(&ended, 3, "got there within 2s")
+    shows(&ended, 3, "got there within 2s")?;
+    ensure!(!ended.stderr.contains("did not end"), "{ended:?}");
+    Ok(())
 }
 
 async fn a_bad_file_is_refused_with_its_name(_: Arc<Servers>) -> Result<()> {

@@ -199,6 +199,19 @@ impl Kubelet<'_> {
     }
 }
 
+/// What the actors of a demo say of themselves, by what it has printed: where one waits, this tells
+/// what for.
+async fn actors_of(log: &str) -> String {
+    let port = log.split_once("the dashboard: http://127.0.0.1:");
+    let port = port.and_then(|(_, rest)| rest.split_once('/')?.0.parse().ok());
+    match port {
+        Some(port) => get(port, "/debug/actors")
+            .await
+            .map_or_else(|error| error.to_string(), |(_, body)| body),
+        None => "no dashboard yet".to_owned(),
+    }
+}
+
 async fn is_ready(port: u16, _: String) -> Result<()> {
     let (code, body) = get(port, "/readyz").await?;
     ensure!(code == 200, "{body}");
@@ -269,7 +282,9 @@ async fn the_pods_of_the_bases_run_on_a_root_that_is_read_only(
     let demo = kubelet.container("muster-hub").await?.args(&["demo"]);
     let shows = async |_, log: String| {
         for text in ["Ready", "no kubeconfig for kubectl can be written here"] {
-            ensure!(log.contains(text), "no {text:?} in {log}");
+            if !log.contains(text) {
+                anyhow::bail!("no {text:?} in {log}\n{}", actors_of(&log).await);
+            }
         }
         Ok(())
     };

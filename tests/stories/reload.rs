@@ -87,7 +87,7 @@ async fn a_signal_and_a_changed_file_are_taken_over(world: World) -> Result<()> 
     write("[watch]\nmax_watches = 9\n[telemetry]\nlog_level = \"debug\"\n")?;
     tells(&agent, "muster_watches_cap 9").await?;
     tells(&agent, "muster_config_reloads_total{result=\"ok\"} 1").await?;
-    agent.says("settings taken over").await?;
+    agent.says("settings applied").await?;
 
     // What is wrong is told, and changes nothing.
     write("[watch]\nmax_watches = 3\nmax_watch = 4\n")?;
@@ -101,7 +101,7 @@ async fn a_signal_and_a_changed_file_are_taken_over(world: World) -> Result<()> 
     write("[watch]\nmax_watches = 0\n[agent]\nhub_qps = 3\nspoke_burst = 3\n")?;
     tells(&agent, "muster_watches_cap 0").await?;
     agent
-        .says("changed settings that take effect at the next start keys=\"agent.spoke_burst, agent.hub_qps\"")
+        .says("changed settings need a restart keys=\"agent.spoke_burst, agent.hub_qps\"")
         .await?;
     Ok(())
 }
@@ -188,7 +188,7 @@ async fn all_agents_of_a_process_follow_its_file_and_no_mistake_in_it(
     std::fs::write(&next, lower)?;
     std::fs::rename(&next, &file)?;
     becomes(2, "ok", 2).await?;
-    let waits = "take effect at the next start keys=\"hub.context\"";
+    let waits = "need a restart keys=\"hub.context\"";
     ensure!(log()?.contains(waits), "{}", log()?);
 
     std::fs::write(&file, good.replace("= 7", "= \"many\""))?;

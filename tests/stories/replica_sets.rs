@@ -209,7 +209,7 @@ async fn a_paused_set_and_a_paused_cluster_get_nothing(world: World) -> Result<(
         .await?;
     line(
         "web AsExpected True Processing False Progressing ManifestWorks available in 1/2 clusters; \
-         paused in 1 clusters, first west",
+         paused in 1 cluster, first west",
     )
     .await?;
     ensure!(

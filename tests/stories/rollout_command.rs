@@ -207,7 +207,8 @@ async fn a_rollout_that_fails_or_takes_too_long_ends_with_3(world: World) -> Res
             "celExpressions": ["object.data.a == 'bad'"]}]}]);
     failing["spec"]["manifestWorkTemplate"]["workload"]["manifests"][0]["data"]["a"] = json!("bad");
     fleet.create(&failing).await?;
-    let failed = "mwrs default/web: failed; 1 of 1 clusters updated, 1 available, 1 degraded";
+    let failed = "mwrs default/web: failed; 1 of 1 clusters updated, 1 available, 1 degraded; first \
+                  degraded simulated: Manifest is Degraded";
     let ended = fleet
         .ends(3, &["status", "web", "--timeout", "60s"], failed)
         .await?;
@@ -450,7 +451,7 @@ async fn a_paused_cluster_waits_until_it_is_resumed(world: World) -> Result<()> 
         )
         .await?;
     fleet.change("two").await?;
-    let line = "mwrs default/web: 1 of 2 clusters updated, 1 available; paused in 1 clusters, \
+    let line = "mwrs default/web: 1 of 2 clusters updated, 1 available; paused in 1 cluster, \
                 first west";
     eventually(LIMIT, "the other cluster to be there", || async {
         let seen = fleet.does(&["status", "web", "-w=false"]).await?;
@@ -514,12 +515,12 @@ async fn what_is_not_there_is_named(world: World) -> Result<()> {
     let settings = fleet.settings().display().to_string();
     for (args, text) in [
         (&["status"][..], "<NAME>"),
-        (&["undo", "web", "--to-revision", "0"], "begin with 1"),
         (
-            &["history", "a/b"],
-            "is no name of a ManifestWorkReplicaSet",
+            &["undo", "web", "--to-revision", "0"],
+            "is not a revision number",
         ),
-        (&["status", "web", "--timeout", "soon"], "is no duration"),
+        (&["history", "a/b"], "is not a ManifestWorkReplicaSet name"),
+        (&["status", "web", "--timeout", "soon"], "invalid duration"),
         (
             &["status", "web", "--config", &settings],
             "cannot be used with",

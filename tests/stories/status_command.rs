@@ -156,7 +156,7 @@ async fn what_cannot_be_shown_is_refused(world: World) -> Result<()> {
     let fleet = Fleet::on(&world, "").await?;
     for (args, code, text) in [
         (&["-A", "-n", "default"][..], 2, "cannot be used with"),
-        (&["-n", "a/b"], 2, "is no name of a namespace"),
+        (&["-n", "a/b"], 2, "is not a namespace name"),
     ] {
         let ended = fleet.run(&[&["status"], args].concat()).await?;
         ensure!(

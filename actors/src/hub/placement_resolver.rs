@@ -33,6 +33,7 @@ use tracing::{info, warn};
 
 use super::HubDeps;
 use super::views::ObjectName;
+use crate::api_text;
 use crate::supervision::{Backoff, BackoffPolicy, IoError, Registry, Snapshot, Stop};
 use crate::watching::{Seen, watch};
 
@@ -50,6 +51,15 @@ enum ResolveError {
     /// The task did not end by itself.
     #[error(transparent)]
     Io(#[from] IoError),
+}
+
+impl ResolveError {
+    fn text(&self) -> String {
+        match self {
+            Self::Api(error) => api_text::text(error),
+            Self::Io(error) => error.to_string(),
+        }
+    }
 }
 
 /// One event of one of the watches.
@@ -175,6 +185,9 @@ impl PlacementResolver {
     }
 
     fn pump(&mut self, ctx: &mut Context<Self>) {
+        if !self.synced() {
+            return; // a list has begun since; its end comes back here
+        }
         for id in std::mem::take(&mut self.waiting) {
             if self.in_flight.contains(&id) {
                 self.waiting.insert(id); // looked at again when its writes are done
@@ -205,7 +218,8 @@ impl PlacementResolver {
                         let delay = backoff
                             .or_insert_with(|| Backoff::new(BackoffPolicy::REQUEST))
                             .failed();
-                        warn!(placement = %id, %error, ?delay, "decisions not written, retrying");
+                        let error = error.text();
+                        warn!(placement = %id, error, ?delay, "failed to write decisions, retrying");
                         ctx.run_later(delay, move |actor, ctx| {
                             actor.waiting.insert(id);
                             actor.pump_soon(ctx);

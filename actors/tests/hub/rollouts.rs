@@ -295,7 +295,7 @@ async fn a_paused_cluster_is_left_alone_and_the_others_go_on() {
     hub.all_report(&["c1", "c3"], SUCCEEDED).await;
     let status = hub.says("Progressing", "True Paused").await;
     assert!(
-        status.message.ends_with("; paused in 1 clusters, first c2"),
+        status.message.ends_with("; paused in 1 cluster, first c2"),
         "{}",
         status.message
     );
@@ -322,7 +322,7 @@ async fn a_cluster_that_is_paused_for_all_sets_is_left_alone() {
     hub.works_are_in(&["c2"]).await;
     eventually("the pause shows", || async {
         let status = hub.status("web").await;
-        let paused = status.message.ends_with("; paused in 1 clusters, first c1");
+        let paused = status.message.ends_with("; paused in 1 cluster, first c1");
         if paused && status.summary.total == 1 {
             Ok(())
         } else {

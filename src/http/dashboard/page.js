@@ -85,7 +85,13 @@ function count(many, one, more = `${one}s`) {
 
 /** A table of rows, of which the first are shown. A head that begins with # is one of numbers. */
 function table(heads, rows, attributes = {}) {
-  const shown = rows.slice(0, MOST_ROWS).map((cells) => make("tr", {}, cells));
+  const names = heads.map((text) => text.replace("#", ""));
+  // On a narrow screen the heads stand beside the cells.
+  const named = (cells) => cells.map((cell, index) => {
+    if (names[index]) cell.dataset.head = names[index];
+    return cell;
+  });
+  const shown = rows.slice(0, MOST_ROWS).map((cells) => make("tr", {}, named(cells)));
   if (rows.length > shown.length) {
     const text = `and ${number(rows.length - shown.length)} more: filter to see them`;
     shown.push(make("tr", {}, make("td", { colspan: heads.length, class: "faint" }, text)));
@@ -129,17 +135,17 @@ function tiles(seen) {
     const ready = sets.filter((set) => set.status.phase === "Ready").length;
     const small = `${number(ready)} ready${failed ? `, ${number(failed)} failed` : ""}`;
     all.push(tile("Replica sets", number(sets.length), small, failed ? "bad" : ""));
-    all.push(tile("Works on the hub", number(router?.works ?? 0), `${number(router?.unowned_works ?? 0)} of no set`));
+    all.push(tile("Works on the hub", number(router?.works ?? 0), `${number(router?.unowned_works ?? 0)} not owned by a set`));
   }
   if (agents.length) {
     const troubled = sum(Object.entries(state.works.results), ([result, many]) => (result === "ok" || result === "waiting" ? 0 : many));
-    const small = troubled ? `${number(troubled)} not well` : `of ${count(agents.length, "agent")}`;
+    const small = troubled ? `${number(troubled)} failing` : `of ${count(agents.length, "agent")}`;
     all.push(tile("Works here", number(sum(agents, (agent) => agent.works)), small, troubled ? "bad" : ""));
   }
   if (watches.length) {
     const [open, most] = [sum(watches, (one) => one.open), sum(watches, (one) => one.max_watches)];
     const waiting = sum(watches, (one) => one.waiting.length);
-    const small = waiting ? `${number(waiting)} wait for room` : "open, and most there may be";
+    const small = waiting ? `${number(waiting)} waiting for a slot` : "open / limit";
     all.push(tile("Watches", `${number(open)}/${number(most)}`, small, waiting ? "away" : ""));
   }
   if (sinks.length) {
@@ -151,7 +157,7 @@ function tiles(seen) {
     all.push(tile("Works for the broker", number(source.waiting), `waiting; ${source.link}`, source.waiting ? "away" : ""));
   }
   const dead = state.streams.filter((stream) => stream.state !== "alive").length;
-  all.push(tile("Dead streams", number(dead), `of ${number(state.streams.length)}`, dead ? "bad" : ""));
+  all.push(tile("Failing streams", number(dead), `of ${number(state.streams.length)}`, dead ? "bad" : ""));
   if (state.panics) all.push(tile("Panics", number(state.panics), "please report them", "bad"));
   return make("div", { class: "tiles", "data-key": "tiles" }, all);
 }
@@ -187,7 +193,7 @@ function clusters(set) {
     return [nameCell(cluster.name), cell(chip(cluster.stand, STANDS[cluster.stand])), cell(since(cluster.since)), cell(values)];
   });
   if (!rows.length) return [];
-  const summary = make("summary", {}, `Clusters, those in trouble first`);
+  const summary = make("summary", {}, "Clusters (failing first)");
   const trouble = set.clusters.some((cluster) => TROUBLE.includes(cluster.stand));
   const attributes = { class: "clusters", open: trouble || set.clusters.length <= 10 ? "" : undefined };
   return [make("details", attributes, summary, table(["Cluster", "State", "Since", "Values"], rows))];
@@ -200,12 +206,12 @@ function rollout(set) {
     make("div", { class: "title" },
       make("h3", {}, set.actor),
       phase ? chip(phase) : chip("waiting", "nothing selected"),
-      make("span", { class: "faint" }, set.complete ? "" : "not everything is known yet")),
+      make("span", { class: "faint" }, set.complete ? "" : "still loading")),
     make("p", { class: "message" }, set.status.message ?? ""),
     Object.keys(set.stands).length ? bar(set.stands) : [],
   ];
   const failing = Object.entries(set.failing).map(([work, error]) => [nameCell(work), cell(error)]);
-  if (failing.length) content.push(make("h4", {}, "Works that the API refuses"), table(["Work", "Why"], failing));
+  if (failing.length) content.push(make("h4", {}, "Works refused by the API server"), table(["Work", "Why"], failing));
   content.push(feedback(set.status.feedback ?? []), clusters(set));
   if (phase !== "Ready") {
     content.push(make("p", { class: "faint" }, "Why: ", make("code", {}, `muster explain mwrs ${name} -n ${namespace}`)));
@@ -213,9 +219,18 @@ function rollout(set) {
   return make("article", { class: "card set", "data-key": set.actor }, content.flat());
 }
 
+/** Where a set stands in the list: failed ones first, those that are ready last. */
+function urgency({ status, stands }) {
+  if (status.phase === "Failed") return 0;
+  if (TROUBLE.some((stand) => stands[stand])) return 1;
+  return status.phase === "Ready" ? 3 : 2;
+}
+
 function rollouts(sets) {
   const shown = sets.filter((set) => wanted(set.actor, ...set.clusters.map((cluster) => cluster.name)));
-  return section("Rollouts", "No replica set", shown.map(rollout));
+  shown.sort((one, other) => urgency(one) - urgency(other) || byName(one.actor, other.actor));
+  const none = sets.length ? "No replica set matches the filter" : "No replica sets";
+  return section("Rollouts", none, shown.map(rollout));
 }
 
 /** One square a cluster, in the colour of the worst that any set says of it. */
@@ -257,14 +272,14 @@ function here({ agents, watches }) {
     return [
       nameCell(agent.cluster), numberCell(agent.works), numberCell(agent.evictions),
       make("td", { class: "number" }, watch ? `${number(watch.open)}/${number(watch.max_watches)}` : ""),
-      numberCell(watch?.waiting.length ?? 0), numberCell(refused), cell(agent.synced ? "" : "works are being listed"),
+      numberCell(watch?.waiting.length ?? 0), numberCell(refused), cell(agent.synced ? "" : "listing works"),
     ];
   });
   const content = [make("div", { class: "card" }, table(["Cluster", "#Works", "#Evicting", "#Watches", "#Waiting", "#Refused", ""], rows, { class: "agents" }))];
   const refusals = watches.flatMap((watch) => Object.entries(watch.refused).map(([key, why]) => [nameCell(watch.actor), cell(key), cell(why)]));
-  if (refusals.length) content.push(make("div", { class: "card" }, make("h4", {}, "Watches that are refused: these objects are polled"), table(["Cluster", "Watch", "Why"], refusals)));
+  if (refusals.length) content.push(make("div", { class: "card" }, make("h4", {}, "Refused watches (their objects are polled)"), table(["Cluster", "Watch", "Why"], refusals)));
   const troubled = Object.entries(state.works.troubled).filter(([name]) => wanted(name)).map(([name, error]) => [nameCell(name), cell(error)]);
-  if (troubled.length) content.push(make("div", { class: "card" }, make("h4", {}, "Works that are not well"), table(["Work", "Why"], troubled, { class: "troubled" })));
+  if (troubled.length) content.push(make("div", { class: "card" }, make("h4", {}, "Failing works"), table(["Work", "Why"], troubled, { class: "troubled" })));
   return section("Agents of this process", "", content);
 }
 
@@ -296,7 +311,7 @@ function streams() {
   dead.sort((one, other) => (one.state === "failing" ? 0 : 1) - (other.state === "failing" ? 0 : 1) || byName(one.name, other.name));
   const content = dead.length ? [list(dead)] : [];
   if (alive.length) content.push(make("details", {}, make("summary", {}, `${number(alive.length)} alive`), list(alive)));
-  return section("Streams", "No stream", content.length ? [make("div", { class: "card" }, content)] : []);
+  return section("Streams", "No streams", content.length ? [make("div", { class: "card" }, content)] : []);
 }
 
 function section(title, none, content) {

@@ -105,6 +105,7 @@ pub(super) fn cluster_node(
             work.unwrap_or_default()
         );
         Verdict::new(State::Failed, reasons::TIMED_OUT, message)
+            .since(here.set.timed_out_at(cluster))
     } else {
         Verdict::default()
     };

@@ -117,7 +117,7 @@ impl ReplicaSet {
         });
         let since = current.and_then(|work| cluster_state(work.generation, &work.conditions).1);
         let (stand, since) = match turn {
-            Some(Turn::TimedOut) => (Stand::TimedOut, since),
+            Some(Turn::TimedOut) => (Stand::TimedOut, self.timed_out_at(cluster)),
             Some(Turn::Failed) => (Stand::Failed, since),
             _ if refused.is_some() => (Stand::NotApplied, refused),
             // One that nothing was sent to is no worse off for being away.

@@ -28,6 +28,12 @@ pub(super) struct Turns<'a> {
     wakes: bool,
 }
 
+/// `1 cluster`, `3 clusters`.
+fn clusters<N: std::fmt::Display + PartialEq + From<u8>>(number: N) -> String {
+    let s = if number == N::from(1) { "" } else { "s" };
+    format!("{number} cluster{s}")
+}
+
 impl Turns<'_> {
     /// Nothing will happen by itself, save that a soak ends.
     const fn rests(&self) -> bool {
@@ -78,8 +84,8 @@ impl Turns<'_> {
         }
         let held = self.held.filter(|_| self.tally.held > 0)?;
         Some(format!(
-            "Rollout is paused in {} clusters, first {held}",
-            self.tally.held
+            "Rollout is paused in {}, first {held}",
+            clusters(self.tally.held)
         ))
     }
 
@@ -97,8 +103,10 @@ impl Turns<'_> {
             None => String::new(),
         };
         Some(format!(
-            "{} clusters failed{group}, first {}, and maxFailures allows {}",
-            stopped.failures, stopped.first, stopped.allowed
+            "{} failed{group}, first {}, and maxFailures allows {}",
+            clusters(stopped.failures),
+            stopped.first,
+            stopped.allowed
         ))
     }
 
@@ -111,8 +119,8 @@ impl Turns<'_> {
         }
         if let Some(held) = self.held.filter(|_| self.tally.held > 0) {
             all.push(format!(
-                "paused in {} clusters, first {held}",
-                self.tally.held
+                "paused in {}, first {held}",
+                clusters(self.tally.held)
             ));
         }
         if let Some(stopped) = self.why_stopped() {

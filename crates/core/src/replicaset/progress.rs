@@ -345,7 +345,7 @@ mod tests {
         let strategy = json!({"type": "Progressive", "progressive": progressive});
         let mut hub = Hub::new(&["c1", "c2", "c3"], strategy);
         hub.says("c1", "APD");
-        let why = "stopped: 1 clusters failed, first c1, and maxFailures allows 0";
+        let why = "stopped: 1 cluster failed, first c1, and maxFailures allows 0";
         hub.is(
             Progress::UnderWay,
             &format!(

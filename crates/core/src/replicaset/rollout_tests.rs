@@ -396,13 +396,9 @@ fn a_paused_cluster_is_left_out_and_stops_no_other() {
     assert!(scene.actions().is_empty());
     assert_eq!(
         scene.progressing(),
-        "Progressing=true Paused Rollout is paused in 1 clusters, first c1"
+        "Progressing=true Paused Rollout is paused in 1 cluster, first c1"
     );
-    assert!(
-        scene
-            .message()
-            .ends_with("; paused in 1 clusters, first c1")
-    );
+    assert!(scene.message().ends_with("; paused in 1 cluster, first c1"));
     assert_eq!(scene.set.status(), scene.set.recount());
     // What was told to begin and is not written yet is held, too.
     scene.set.set_pause(Pause::default());
@@ -678,5 +674,5 @@ fn clusters_stand_in_the_order_of_their_trouble() {
     assert!(now.contains(&"c5 started None".to_owned()), "{now:?}");
     assert_eq!(now[6], "c1 succeeded Some(85)");
     scene.after(601);
-    assert_eq!(stands(&scene)[0], "c2 timed-out Some(601)");
+    assert_eq!(stands(&scene)[0], "c2 timed-out Some(1)");
 }

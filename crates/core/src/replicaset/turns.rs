@@ -51,6 +51,11 @@ impl ReplicaSet {
         self.lead(cluster)?.rollout()?.turn(cluster)
     }
 
+    /// When the deadline of a cluster was over that did not succeed in time.
+    pub fn timed_out_at(&self, cluster: &str) -> Option<Timestamp> {
+        self.lead(cluster)?.rollout()?.timed_out_at(cluster)
+    }
+
     /// Numbers of clusters by where they stand.
     pub fn tally(&self) -> Tally {
         let mut tally = Tally::default();
