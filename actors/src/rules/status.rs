@@ -216,6 +216,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_missing_is_told_by_reason_up_to_a_limit() {
+        let missing = |count: usize| {
+            let of = |n: usize| UnresolvedResource {
+                resource: format!("r{n}"),
+                reason: "R".to_owned(),
+                message: ["odd", "even"][(n + 1) % 2].to_owned(),
+            };
+            (0..count).map(of).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&missing(3)), "r0, r2: even; r1: odd");
+        let all = WatchRuleStatus::MAX_UNRESOLVED;
+        assert!(!told(&missing(all)).contains("more"));
+        let text = told(&missing(all + 2));
+        assert!(
+            text.ends_with(" (and 2 more)") && !text.contains("r10"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn a_reason_is_shortened_at_a_character() {
         let at_limit = "x".repeat(MAX_MESSAGE_BYTES);
         assert_eq!(shortened(at_limit.clone()), at_limit);

@@ -180,18 +180,14 @@ impl Writer {
 
     fn write_to(&mut self, path: &Path, line: &str, max_bytes: u64, keep: u32) -> io::Result<()> {
         let length = line.len() as u64;
-        let (mut file, mut size) = match self.file.take() {
-            Some(open) => open,
-            None => {
-                for n in 1..=keep {
-                    let older = older(path, n);
-                    if !older.exists() {
-                        break;
-                    }
-                    muster_privatefiles::narrow(&older)?;
-                }
-                open(path)?
+        let (mut file, mut size) = if let Some(open) = self.file.take() {
+            open
+        } else {
+            let older = (1..=keep).map(|n| older(path, n));
+            for older in older.take_while(|older| older.exists()) {
+                muster_privatefiles::narrow(&older)?;
             }
+            open(path)?
         };
         if size > 0 && size + length > max_bytes {
             drop(file);

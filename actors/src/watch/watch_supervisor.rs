@@ -112,6 +112,7 @@ pub struct WatchSupervisorState {
 
 /// A watch that is, or may still be, open.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Live {
     key: WatchKey,
     generation: u64,
