@@ -133,9 +133,14 @@ impl Turns<'_> {
         }
         if let (Some((since, cluster)), true) = (self.longest, self.tally.waiting > 0) {
             let since = second(since);
+            let wait = if self.tally.waiting == 1 {
+                "waits"
+            } else {
+                "wait"
+            };
             all.push(format!(
-                "{} clusters wait, {cluster} is under way since {since}",
-                self.tally.waiting
+                "{} {wait}, {cluster} is under way since {since}",
+                clusters(self.tally.waiting)
             ));
         }
         if let Some((until, cluster)) = self.soak() {
