@@ -96,7 +96,7 @@ impl LinkError {
             Self::Users { .. } | Self::Identity(_) => "broker.users_file",
             Self::Broker(_) => "broker.listen",
             Self::Tls(_) => "mqtt.broker",
-            Self::Events(_) | Self::SourceId(_) => "mqtt.source",
+            Self::SourceId(_) | Self::Events(_) => "mqtt.source",
             Self::DataDir { .. } => "mqtt.data_dir",
         }
     }

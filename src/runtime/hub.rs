@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use muster_apiserver::{ApiServer, ServeOptions, Serving, Storage};
+use muster_apiserver::{ApiServer, ConnectionLimits, ServeOptions, Serving, Storage};
 use tracing::info;
 
 use super::admission::WorkAdmission;
@@ -125,6 +125,7 @@ impl Hub {
             listen: settings.hub.listen,
             dir: data_dir.as_ref().map(|dir| dir.join(IDENTITY)),
             tokens: BTreeMap::new(),
+            limits: ConnectionLimits::default(),
         };
         let serving = api.serve(options).await?;
         let mut kept = None;

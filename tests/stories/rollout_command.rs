@@ -207,7 +207,8 @@ async fn a_rollout_that_fails_or_takes_too_long_ends_with_3(world: World) -> Res
             "celExpressions": ["object.data.a == 'bad'"]}]}]);
     failing["spec"]["manifestWorkTemplate"]["workload"]["manifests"][0]["data"]["a"] = json!("bad");
     fleet.create(&failing).await?;
-    let failed = "mwrs default/web: failed; 1 of 1 clusters updated, 1 available, 1 degraded";
+    let failed = "mwrs default/web: failed; 1 of 1 clusters updated, 1 available, 1 degraded; first \
+                  degraded simulated: Manifest is Degraded";
     let ended = fleet
         .ends(3, &["status", "web", "--timeout", "60s"], failed)
         .await?;

@@ -38,6 +38,7 @@ impl EmbeddedApiServer {
                 listen,
                 dir: None,
                 tokens: BTreeMap::new(),
+                limits: muster_apiserver::ConnectionLimits::default(),
             })
             .await?;
         let kubeconfig = dir.join(format!("embedded-{name}.kubeconfig"));

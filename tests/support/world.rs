@@ -52,6 +52,11 @@ impl World {
         Self { backend, servers }
     }
 
+    /// A program of this run, or a folder.
+    pub(crate) fn part(&self, part: Part) -> Result<PathBuf> {
+        self.servers.part(part)
+    }
+
     /// The cluster that works are written to.
     pub(crate) async fn hub(&self) -> Result<Cluster> {
         self.cluster(&self.servers.hub).await

@@ -20,6 +20,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             listen,
             dir: None,
             tokens: BTreeMap::new(),
+            limits: muster_apiserver::ConnectionLimits::default(),
         })
         .await?;
     // JSON is YAML.

@@ -79,6 +79,10 @@ pub(crate) fn object(call: &Call, mut value: Value, mode: FieldValidation) -> Ap
             ),
         ));
     }
+    if object::depth(&value) > object::MAX_DEPTH {
+        let why = format!("json: exceeded max depth of {}", object::MAX_DEPTH);
+        return Err(cannot_be_handled(call, &why));
+    }
     let (given_kind, given_version) = (text(&value, "kind"), text(&value, "apiVersion"));
     // Custom types are decoded without a default for what is missing.
     if call.def.builtin.is_none() && given_kind.is_empty() {

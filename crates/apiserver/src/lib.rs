@@ -8,6 +8,7 @@ mod admission;
 mod authz;
 mod builtin;
 mod builtin_schema;
+mod connections;
 mod crd;
 mod decode;
 mod discovery;
@@ -35,6 +36,7 @@ mod verbs;
 
 pub use admission::{Admission, AdmissionRequest, Operation};
 pub use authz::{Authorization, Authorize, Decision, UserInfo};
+pub use connections::{ConnectionCounts, ConnectionLimits, Connections, Visitor};
 pub use mirror::{Mirror, MirrorError};
 pub use serve::{ServeError, ServeOptions, Serving};
 pub use server::{ApiServer, ApiServerBuilder, BuildError, Storage};

@@ -3,6 +3,19 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+/// Deepest nesting of an object that is stored. Whoever reads it back, from the storage or in a
+/// list or an event, parses up to 127 levels.
+pub(crate) const MAX_DEPTH: usize = 100;
+
+/// How many levels of lists and maps a value has, which the parser or [`MAX_DEPTH`] bounds.
+pub(crate) fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
+        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or_default(),
+        _ => 0,
+    }
+}
+
 /// The object's `metadata`, made an object if it is not one.
 pub(crate) fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
     let root = as_object_mut(object);

@@ -1,12 +1,12 @@
 //! Label and field selectors, parsed once per request and matched against stored metadata.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One requirement on a label or field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Requirement {
-    In(String, Vec<String>),
-    NotIn(String, Vec<String>),
+    In(String, BTreeSet<String>),
+    NotIn(String, BTreeSet<String>),
     Exists(String),
     Missing(String),
     /// True: greater than; false: less than. Labels only.
@@ -88,7 +88,7 @@ fn parse_requirement(text: &str) -> Result<Requirement, String> {
         let values = values
             .split(',')
             .map(label_value)
-            .collect::<Result<Vec<_>, _>>()?;
+            .collect::<Result<BTreeSet<_>, _>>()?;
         let words: Vec<&str> = text[..open].split_whitespace().collect();
         return match words.as_slice() {
             [key, "in"] => Ok(Requirement::In(label_key(key)?, values)),
@@ -106,7 +106,7 @@ fn parse_requirement(text: &str) -> Result<Requirement, String> {
     }
     for (operator, negate) in [("!=", true), ("==", false), ("=", false)] {
         if let Some((key, value)) = text.split_once(operator) {
-            let (key, values) = (label_key(key)?, vec![label_value(value)?]);
+            let (key, values) = (label_key(key)?, [label_value(value)?].into());
             return Ok(if negate {
                 Requirement::NotIn(key, values)
             } else {

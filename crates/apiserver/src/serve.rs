@@ -1,39 +1,35 @@
 //! The server on a socket: HTTPS with a bearer token, never without.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, Request};
+use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
 use kube::config::Kubeconfig;
 use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tower::Service;
 
 use crate::authz::{Authorization, UserInfo};
+use crate::connections::{ConnectionLimits, Connections, Visitor};
+use crate::http::body::ApiBody;
 use crate::http::service::{ApiService, error_response};
 use crate::server::ApiServer;
 use crate::status::ApiError;
 use crate::tls::{Identity, IdentityError};
-
-/// Longest TLS handshake; a client that needs more has gone or is up to no good.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// What requests in flight get when the socket is closed.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
-/// Pause after a failed accept (out of file descriptors), so that the loop does not spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Where and as whom to serve.
 #[derive(Clone, Debug)]
@@ -45,6 +41,8 @@ pub struct ServeOptions {
     /// Bearer tokens beside the administrator's, each with its user, as kube-apiserver's
     /// `--token-auth-file` lists them.
     pub tokens: BTreeMap<String, UserInfo>,
+    /// Limits on connections.
+    pub limits: ConnectionLimits,
 }
 
 /// Why the socket is not served.
@@ -70,10 +68,16 @@ pub struct Serving {
     ca_pem: String,
     token: String,
     stop: CancellationToken,
-    connections: TaskTracker,
+    connections: Connections,
+    serving: JoinHandle<()>,
 }
 
 impl Serving {
+    /// The connections of the socket.
+    pub fn connections(&self) -> &Connections {
+        &self.connections
+    }
+
     /// The address that is listened on.
     pub fn addr(&self) -> SocketAddr {
         self.addr
@@ -111,7 +115,8 @@ impl Serving {
     /// Closes the socket and its connections; the server itself goes on.
     pub async fn stop(self) {
         self.stop.cancel();
-        self.connections.wait().await;
+        // It ends by itself; a panic in there is no reason for another one here.
+        let _ = self.serving.await;
     }
 }
 
@@ -132,102 +137,115 @@ impl ApiServer {
             .await
             .map_err(listen_error)?;
         let addr = listener.local_addr().map_err(listen_error)?;
-        let (stop, connections) = (self.inner.stopping.child_token(), TaskTracker::new());
-        let acceptor = Acceptor {
-            tls: TlsAcceptor::from(Arc::new(config)),
+        let stop = self.inner.stopping.child_token();
+        let users = Users::new(&identity.token, options.tokens, self.inner.authorizer.mode);
+        let door = Arc::new(Door {
             server: self.clone(),
-            users: Arc::new(Users::new(
-                &identity.token,
-                options.tokens,
-                self.inner.authorizer.mode,
-            )),
-            stop: stop.clone(),
-            connections: connections.clone(),
+            users,
+            intruders: Intruders::default(),
+        });
+        let connections = Connections::new(options.limits);
+        let tls = TlsAcceptor::from(Arc::new(config));
+        let entrance = move |peer, visitor| Entrance {
+            door: door.clone(),
+            peer,
+            visitor,
         };
-        connections.spawn(acceptor.run(listener));
-        connections.close();
+        let serving = connections
+            .clone()
+            .serve(listener, Some(tls), stop.clone(), entrance);
+        let serving = tokio::spawn(serving);
         Ok(Serving {
             addr,
             ca_pem: identity.ca_pem,
             token: identity.token,
             stop,
             connections,
+            serving,
         })
     }
 }
 
-#[derive(Clone)]
-struct Acceptor {
-    tls: TlsAcceptor,
-    server: ApiServer,
-    users: Arc<Users>,
-    stop: CancellationToken,
-    connections: TaskTracker,
-}
+/// Most addresses whose wrong tokens are counted for the log.
+const NOTED_PEERS: usize = 1024;
+/// How often the log names an address with wrong tokens.
+const NOTE_INTERVAL: Duration = Duration::from_secs(60);
 
-impl Acceptor {
-    async fn run(self, listener: TcpListener) {
-        loop {
-            let accepted = tokio::select! {
-                () = self.stop.cancelled() => return,
-                accepted = listener.accept() => accepted,
-            };
-            match accepted {
-                Ok((socket, peer)) => {
-                    self.connections
-                        .spawn(self.clone().connection(socket, peer));
-                }
-                Err(e) => {
-                    tracing::warn!(error = %e, "failed to accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
+/// Requests with wrong tokens by address, so that the log has a line a minute and not one for each.
+#[derive(Debug, Default)]
+struct Intruders(Mutex<HashMap<IpAddr, (Instant, u64)>>);
+
+impl Intruders {
+    /// Notes one, and says how many there were since the last line if there is to be one now.
+    fn note(&self, peer: IpAddr) -> Option<u64> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if known.len() >= NOTED_PEERS && !known.contains_key(&peer) {
+            known.retain(|_, (since, _)| now.duration_since(*since) < NOTE_INTERVAL);
+        }
+        if known.len() >= NOTED_PEERS && !known.contains_key(&peer) {
+            return None;
+        }
+        match known.get_mut(&peer) {
+            Some((since, count)) if now.duration_since(*since) < NOTE_INTERVAL => {
+                *count += 1;
+                None
+            }
+            Some((since, count)) => {
+                *since = now;
+                Some(std::mem::take(count) + 1)
+            }
+            None => {
+                known.insert(peer, (now, 0));
+                Some(1)
             }
         }
     }
+}
 
-    async fn connection(self, socket: TcpStream, peer: SocketAddr) {
-        // Watch events are small and must not wait for each other.
-        let _ = socket.set_nodelay(true);
-        let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, self.tls.accept(socket));
-        let stream = tokio::select! {
-            () = self.stop.cancelled() => return,
-            stream = handshake => match stream {
-                Ok(Ok(stream)) => stream,
-                Ok(Err(e)) => {
-                    tracing::debug!(%peer, error = %e, "TLS handshake failed");
-                    return;
-                }
-                Err(_) => return,
-            },
+/// What all connections share.
+struct Door {
+    server: ApiServer,
+    users: Users,
+    intruders: Intruders,
+}
+
+/// The service of one connection.
+#[derive(Clone)]
+struct Entrance {
+    door: Arc<Door>,
+    peer: SocketAddr,
+    visitor: Visitor,
+}
+
+impl Service<Request<Incoming>> for Entrance {
+    type Response = Response<ApiBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+        let Some(user) = self.door.users.of(request.headers()) else {
+            self.visitor.is_unauthorized();
+            if let Some(count) = self.door.intruders.note(self.peer.ip()) {
+                let peer = self.peer;
+                tracing::warn!(%peer, count, "refused requests without a valid token");
+            }
+            let refused = error_response(&ApiError::unauthorized());
+            return Box::pin(std::future::ready(Ok(refused)));
         };
-        let (server, users) = (self.server.inner, self.users);
-        let service = service_fn(move |request: Request<Incoming>| {
-            let service = users.of(request.headers()).map(|user| ApiService {
-                server: server.clone(),
-                counted: true,
-                user,
-            });
-            async move {
-                match service {
-                    Some(mut service) => service.call(request).await,
-                    None => Ok(error_response(&ApiError::unauthorized())),
-                }
-            }
-        });
-        let builder = auto::Builder::new(TokioExecutor::new());
-        let connection = builder.serve_connection(TokioIo::new(stream), service);
-        let mut connection = std::pin::pin!(connection);
-        tokio::select! {
-            result = connection.as_mut() => {
-                if let Err(e) = result {
-                    tracing::debug!(%peer, error = %e, "connection ended");
-                }
-                return;
-            }
-            () = self.stop.cancelled() => connection.as_mut().graceful_shutdown(),
+        if request.headers().contains_key(AUTHORIZATION) {
+            self.visitor.is_known();
         }
-        // Watches do not end by themselves when only the socket is closed.
-        let _ = tokio::time::timeout(DRAIN_TIMEOUT, connection).await;
+        let mut service = ApiService {
+            server: self.door.server.inner.clone(),
+            counted: true,
+            user,
+        };
+        service.call(request)
     }
 }
 
@@ -278,6 +296,23 @@ fn same(a: &[u8], b: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn wrong_tokens_are_logged_once_a_minute_with_their_number() {
+        let intruders = Intruders::default();
+        let peer = |host: u8| IpAddr::from([192, 0, 2, host]);
+        assert_eq!(intruders.note(peer(1)), Some(1));
+        for _ in 0..1000 {
+            assert_eq!(intruders.note(peer(1)), None);
+        }
+        assert_eq!(intruders.note(peer(2)), Some(1));
+        tokio::time::advance(NOTE_INTERVAL).await;
+        assert_eq!(intruders.note(peer(1)), Some(1001));
+        for at in 0..100_000_u32 {
+            intruders.note(IpAddr::from(at.to_be_bytes()));
+        }
+        assert!(intruders.0.lock().unwrap().len() <= NOTED_PEERS);
+    }
 
     #[test]
     fn only_equal_tokens_are_the_same() {

@@ -377,9 +377,29 @@ impl ApiError {
         )
     }
 
+    /// As [`Self::too_large`], for another reason than the size of the body.
+    pub(crate) fn too_large_because(why: &str) -> Self {
+        Self::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "RequestEntityTooLarge",
+            format!("Request entity too large: {why}"),
+            None,
+        )
+    }
+
     /// The revision asked for is no longer in the watch history.
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, "Expired", message, None)
+    }
+
+    /// A request that took too long.
+    pub(crate) fn timed_out(why: &str) -> Self {
+        Self::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "Timeout",
+            format!("Timeout: {why}"),
+            None,
+        )
     }
 
     /// The revision asked for does not exist yet.

@@ -231,7 +231,8 @@ pub(crate) fn validate_metadata_update(old: &Value, new: &Value, errors: &mut Ve
     if !crate::object::is_deleting(old) {
         return;
     }
-    let before = crate::object::finalizers(old);
+    let before: std::collections::HashSet<&str> =
+        crate::object::finalizers(old).into_iter().collect();
     let added: Vec<String> = crate::object::finalizers(new)
         .into_iter()
         .filter(|f| !before.contains(f))

@@ -569,6 +569,7 @@ async fn tokens_tell_users_apart() {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             dir: None,
             tokens: BTreeMap::from([("secret".to_owned(), user)]),
+            limits: muster_apiserver::ConnectionLimits::default(),
         })
         .await
         .unwrap();

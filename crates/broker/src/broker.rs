@@ -141,7 +141,7 @@ impl Broker {
         let places = limits.places(files);
         if places.total < limits.max_connections {
             let (wanted, most) = (limits.max_connections, places.total);
-            warn!(
+            info!(
                 files,
                 wanted,
                 most,

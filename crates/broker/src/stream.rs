@@ -274,11 +274,12 @@ fn packet(kind: u8, head: &[u8], text: &[u8]) -> Bytes {
 pub(crate) async fn end(mut stream: Box<dyn Duplex>, wire: &Wire, why: Option<Refusal>) {
     let last = {
         let told = wire.told();
-        why.filter(|_| !told.disconnect).and_then(|why| {
+        why.filter(|_| !told.disconnect).map(|why| {
             let (code, text) = (u8::from(why.code), why.text.into_bytes());
-            match told.connack {
-                true => Some(packet(DISCONNECT, &[code], &text)),
-                false => Some(packet(CONNACK, &[0, code], &text)),
+            if told.connack {
+                packet(DISCONNECT, &[code], &text)
+            } else {
+                packet(CONNACK, &[0, code], &text)
             }
         })
     };

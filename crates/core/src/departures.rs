@@ -141,9 +141,9 @@ pub fn availability(
         _ => {}
     }
     let (status, message) = if connected {
-        (Status::True, "its agent is connected".to_owned())
+        (Status::True, "connected".to_owned())
     } else {
-        let message = format!("its agent is not connected since {}", second(since));
+        let message = format!("not connected since {}", second(since));
         (Status::Unknown, message)
     };
     let type_ = names::MANAGED_CLUSTER_CONDITION_AVAILABLE;
@@ -262,7 +262,7 @@ mod tests {
             (
                 "Unknown",
                 "AgentAway",
-                "its agent is not connected since 1970-01-12T13:46:40Z"
+                "not connected since 1970-01-12T13:46:40Z"
             )
         );
         assert_eq!(availability(Some(&away), false, at(0)), None);

@@ -12,6 +12,7 @@ use muster_api::replicaset::{ManifestWorkReplicaSetStatus, ReplicaSetPhase};
 use muster_api::rules::WatchRuleStatus;
 
 use crate::explain::trouble;
+use crate::replicaset::TroubleKind;
 
 /// Reasons of Events. A closed list, which `docs/reasons.md` explains.
 pub mod reasons {
@@ -179,7 +180,7 @@ impl WorkTold {
     const APPLIED: u16 = 1;
     const DELETING: u16 = 2;
     const DELETED: u16 = 3;
-    /// And up, with 14 bits of its text: another failure is told again.
+    /// And up, by a sum of its text: another failure is told again.
     const TROUBLE: u16 = 4;
 }
 
@@ -191,41 +192,54 @@ pub fn of_work(
     all: &[Condition],
 ) -> (WorkTold, Option<Happening>) {
     let generation = metadata.generation.unwrap_or_default();
-    let (told, happening) = if metadata.deletion_timestamp.is_some() {
-        if metadata.finalizers.as_ref().is_none_or(Vec::is_empty) {
-            let happening = Happening::normal(reasons::DELETED, "its objects are cleaned up");
-            (WorkTold::DELETED, Some(happening))
+    let deleting = metadata.deletion_timestamp.is_some();
+    let trouble = trouble(all, generation).filter(|_| !deleting);
+    let told = WorkTold(if deleting {
+        let held = metadata
+            .finalizers
+            .as_ref()
+            .is_some_and(|all| !all.is_empty());
+        if held {
+            WorkTold::DELETING
         } else {
-            let text = "its agent cleans up before it goes";
-            (
-                WorkTold::DELETING,
-                Some(Happening::normal(reasons::DELETING, text)),
-            )
+            WorkTold::DELETED
         }
-    } else if let Some(trouble) = trouble(all, generation) {
-        use crate::replicaset::TroubleKind::{Degraded, Failed, NotAvailable};
-        let reason = match trouble.kind {
-            Failed => reasons::NOT_APPLIED,
-            Degraded => reasons::DEGRADED,
-            NotAvailable => reasons::NOT_AVAILABLE,
-        };
+    } else if let Some(trouble) = &trouble {
         let sum = trouble.text.bytes().fold(0_u16, |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(byte.into())
         });
-        let told = (sum | WorkTold::TROUBLE).max(WorkTold::TROUBLE);
-        (told, Some(Happening::warning(reason, &*trouble.text)))
+        sum.max(WorkTold::TROUBLE)
     } else if conditions::is_true_for(all, names::WORK_APPLIED, generation) {
-        let text = format!("generation {generation} is applied");
-        (
-            WorkTold::APPLIED,
-            Some(Happening::normal(reasons::APPLIED, text)),
-        )
+        WorkTold::APPLIED
     } else {
-        (WorkTold::NOTHING, None)
+        WorkTold::NOTHING
+    });
+    // Nearly every look ends here, so the words come later.
+    if before.is_none_or(|before| before == told) {
+        return (told, None);
+    }
+    let happening = match (told.0, trouble) {
+        (_, Some(trouble)) => {
+            let reason = match trouble.kind {
+                TroubleKind::Failed => reasons::NOT_APPLIED,
+                TroubleKind::Degraded => reasons::DEGRADED,
+                TroubleKind::NotAvailable => reasons::NOT_AVAILABLE,
+            };
+            Happening::warning(reason, &*trouble.text)
+        }
+        (WorkTold::DELETED, None) => {
+            Happening::normal(reasons::DELETED, "its objects are cleaned up")
+        }
+        (WorkTold::DELETING, None) => {
+            Happening::normal(reasons::DELETING, "its agent cleans up before it goes")
+        }
+        (WorkTold::APPLIED, None) => {
+            let text = format!("generation {generation} is applied");
+            Happening::normal(reasons::APPLIED, text)
+        }
+        _ => return (told, None),
     };
-    let told = WorkTold(told);
-    let is_news = before.is_some_and(|before| before != told);
-    (told, happening.filter(|_| is_news))
+    (told, Some(happening))
 }
 
 /// A number of things that may happen at once, and then so many more a second.

@@ -29,13 +29,14 @@ pub struct SourceIdError {
 /// The id of the hub of these settings at a broker elsewhere.
 pub(super) fn of(settings: &Settings) -> Result<String, SourceIdError> {
     // The rules of a broker go by the login.
-    if let Some(name) = settings.mqtt.username.as_deref().and_then(of_login) {
-        return Ok(name.to_owned());
-    }
+    let login = settings.mqtt.username.as_deref().and_then(of_login);
     if settings.hub.api == HubApi::Embedded
         && let Some(dir) = &settings.hub.data_dir
     {
-        return kept_in(dir);
+        return kept_in(dir, login);
+    }
+    if let Some(login) = login {
+        return Ok(login.to_owned());
     }
     let facts = match settings.hub.api {
         HubApi::Embedded => vec![
@@ -97,8 +98,8 @@ fn derived(facts: &[String]) -> String {
     format!("{NAME}-{digits}")
 }
 
-/// The id in a data directory; a new one where there is none.
-fn kept_in(dir: &Path) -> Result<String, SourceIdError> {
+/// The id in a data directory; where there is none, that of the login or a new one.
+fn kept_in(dir: &Path, login: Option<&str>) -> Result<String, SourceIdError> {
     let path = dir.join(FILE);
     let failed = |source| SourceIdError {
         path: path.clone(),
@@ -120,6 +121,8 @@ fn kept_in(dir: &Path) -> Result<String, SourceIdError> {
     }
     let id = if dir.join(STORE).exists() {
         NAME.to_owned()
+    } else if let Some(login) = login {
+        login.to_owned()
     } else {
         format!("{NAME}-{:010x}", rand::random::<u64>() & 0xFF_FFFF_FFFF)
     };
@@ -184,15 +187,24 @@ mod tests {
         ] {
             assert_eq!(of_login(user), id, "{user}");
         }
-        let set = settings(&[("mqtt.username", "hub1")]);
-        assert_eq!(of(&set).unwrap(), "hub1");
+        let dir = tempfile::tempdir().unwrap();
+        let dir = ("hub.data_dir", dir.path().to_str().unwrap());
+        for set in [
+            &[("mqtt.username", "hub1")][..],
+            &[("mqtt.username", "hub1"), dir],
+        ] {
+            assert_eq!(of(&settings(set)).unwrap(), "hub1");
+        }
     }
 
     #[test]
     fn a_hub_of_before_keeps_its_name() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(STORE), "").unwrap();
-        let set = settings(&[("hub.data_dir", dir.path().to_str().unwrap())]);
+        let set = settings(&[
+            ("hub.data_dir", dir.path().to_str().unwrap()),
+            ("mqtt.username", "operator"),
+        ]);
         assert_eq!(of(&set).unwrap(), "hub");
         fs::write(dir.path().join(FILE), "a/b\n").unwrap();
         let error = of(&set).unwrap_err().to_string();

@@ -136,7 +136,7 @@ async fn a_set_rolls_out_over_a_broker_and_knows_who_is_away(world: World) -> Re
         eventually(LIMIT, &format!("{SIMULATED} to be {state}"), || async {
             let status = run_to_end(&["status", "-o", "wide", "--kubeconfig", &hub]).await?;
             let mut lines = status.stdout.lines();
-            let row = lines.find(|line| line.starts_with(SIMULATED));
+            let row = lines.find(|line| line.trim_start().starts_with(SIMULATED));
             let row = row.with_context(|| status.stdout.clone())?;
             ensure!(row.split_whitespace().nth(1) == Some(state), "{row}");
             Ok(())

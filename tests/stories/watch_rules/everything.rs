@@ -195,7 +195,8 @@ async fn types_of_a_cluster_are_kept_as_users_wrote_them(world: World) -> Result
     };
     let tip = record.tip()?;
     ruled.apply(&order(1)).await?;
-    let subject = |operation: &str, name: &str| format!("[{operation}] {group}/v1/orders/{name}");
+    let subject =
+        |operation: &str, order: &str| format!("[{operation}] {group}/v1/orders/{name}/{order}");
     let tip = record.commits_are(&tip, &subject("CREATE", "o1")).await?;
     let file = format!("clusters/{name}/{group}/v1/orders/{name}/o1.yaml");
     let text = record

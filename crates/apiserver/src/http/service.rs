@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WARNING};
@@ -30,6 +31,9 @@ use crate::verbs::{delete, manager, read, scale, watch, write};
 
 /// Largest request body, as in the real server.
 const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
+
+/// Longest time for a request's body, as long as the real server gives a request.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The server behind [`kube::Client`]s and connections.
 #[derive(Clone)]
@@ -148,7 +152,13 @@ where
     B: Body,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    match Limited::new(body, MAX_BODY_BYTES).collect().await {
+    let all = Limited::new(body, MAX_BODY_BYTES).collect();
+    let Ok(all) = tokio::time::timeout(BODY_TIMEOUT, all).await else {
+        return Err(ApiError::timed_out(
+            "request did not complete within the allotted timeout",
+        ));
+    };
+    match all {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(e) if e.is::<LengthLimitError>() => Err(ApiError::too_large(MAX_BODY_BYTES)),
         Err(e) => Err(ApiError::bad_request(format!(

@@ -1,5 +1,6 @@
 //! Patches: JSON patch (RFC 6902), JSON merge patch (RFC 7386), strategic merge patch.
 
+mod json;
 mod strategic;
 
 use serde_json::Value;
@@ -41,21 +42,10 @@ pub(crate) enum Patch {
     Strategic(Value),
 }
 
-/// Most operations in one JSON patch, as in the real server.
-const MAX_JSON_PATCH_OPERATIONS: usize = 10_000;
-
 impl Patch {
     pub(crate) fn parse(kind: PatchKind, body: &[u8]) -> ApiResult<Self> {
-        let invalid =
-            |e: serde_json::Error| ApiError::bad_request(format!("error decoding patch: {e}"));
         match kind {
-            PatchKind::Json => {
-                let patch: json_patch::Patch = serde_json::from_slice(body).map_err(invalid)?;
-                if patch.0.len() > MAX_JSON_PATCH_OPERATIONS {
-                    return Err(ApiError::too_large(MAX_JSON_PATCH_OPERATIONS));
-                }
-                Ok(Self::Json(patch))
-            }
+            PatchKind::Json => json::parse(body).map(Self::Json),
             PatchKind::Merge => object(body).map(Self::Merge),
             PatchKind::Strategic => object(body).map(Self::Strategic),
         }
@@ -77,8 +67,7 @@ impl Patch {
     /// Changes `target`, whose type has this schema.
     pub(crate) fn apply(&self, target: &mut Value, schema: Option<&Schema>) -> ApiResult<()> {
         match self {
-            Self::Json(patch) => json_patch::patch(target, patch)
-                .map_err(|e| ApiError::unprocessable(&e.to_string())),
+            Self::Json(patch) => json::apply(patch, target),
             Self::Merge(patch) => {
                 json_patch::merge(target, patch);
                 Ok(())

@@ -5,6 +5,8 @@
 //! directives: `$patch: replace|delete`, `$deleteFromPrimitiveList/…`,
 //! `$setElementOrder/…`, `$retainKeys`.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::{Map, Value, json};
 
 use crate::schema::{Additional, PatchMerge, Schema};
@@ -58,7 +60,8 @@ fn merge_object<'a>(
     }
     let fields = crate::object::as_object_mut(target);
     if let Some(keep) = patch.get("$retainKeys").and_then(Value::as_array) {
-        fields.retain(|name, _| keep.iter().any(|k| k == name));
+        let keep: HashSet<&str> = keep.iter().filter_map(Value::as_str).collect();
+        fields.retain(|name, _| keep.contains(name.as_str()));
     }
     for (name, value) in patch {
         if let Some(field) = name.strip_prefix("$deleteFromPrimitiveList/") {
@@ -66,7 +69,8 @@ fn merge_object<'a>(
                 .as_array()
                 .ok_or_else(|| format!("{name} is not a list"))?;
             if let Some(list) = fields.get_mut(field).and_then(Value::as_array_mut) {
-                list.retain(|item| !gone.contains(item));
+                let gone: HashSet<String> = gone.iter().map(Value::to_string).collect();
+                list.retain(|item| !gone.contains(&item.to_string()));
             }
             continue;
         }
@@ -120,14 +124,22 @@ fn merge_list<'a>(
     match rule(schema) {
         None => *list = items.to_vec(),
         Some(PatchMerge::Set) => {
+            let mut known: HashSet<String> = list.iter().map(Value::to_string).collect();
             for item in items {
-                if !list.contains(item) {
+                if known.insert(item.to_string()) {
                     list.push(item.clone());
                 }
             }
         }
         Some(PatchMerge::Key(key)) => {
             let schema = schema.and_then(|s| s.items.as_deref());
+            let mut places: HashMap<String, usize> = HashMap::new();
+            for (place, item) in list.iter().enumerate() {
+                if let Some(id) = item.get(key) {
+                    places.entry(id.to_string()).or_insert(place);
+                }
+            }
+            let mut deleted = false;
             for item in items {
                 let Value::Object(patch) = item else {
                     return Err(format!("{}: list item is not an object", at.join(".")));
@@ -135,20 +147,27 @@ fn merge_list<'a>(
                 let id = patch.get(key).ok_or_else(|| {
                     format!("map: {item} does not contain declared merge key: {key}")
                 })?;
-                let found = list.iter().position(|i| i.get(key) == Some(id));
+                let id = id.to_string();
                 let delete = patch.get("$patch").is_some_and(|d| d == "delete");
-                match found {
+                match places.get(&id).copied() {
+                    // Goes at the end, so that the places of others stay.
                     Some(found) if delete => {
-                        list.remove(found);
+                        list[found] = Value::Null;
+                        places.remove(&id);
+                        deleted = true;
                     }
                     Some(found) => merge_object(schema, at, &mut list[found], patch)?,
                     None if delete => {}
                     None => {
                         let mut fresh = json!({});
                         merge_object(schema, at, &mut fresh, patch)?;
+                        places.insert(id, list.len());
                         list.push(fresh);
                     }
                 }
+            }
+            if deleted {
+                list.retain(|item| !item.is_null());
             }
         }
     }
@@ -157,14 +176,15 @@ fn merge_list<'a>(
 
 /// Brings the named items into the given order; others stay behind them in theirs.
 fn set_order(list: &mut [Value], order: &[Value], rule: Option<&PatchMerge>) {
-    let place = |item: &Value| {
-        let at = match rule {
-            Some(PatchMerge::Key(key)) => order.iter().position(|o| o.get(key) == item.get(key)),
-            Some(PatchMerge::Set) | None => order.iter().position(|o| o == item),
-        };
-        at.unwrap_or(usize::MAX)
+    let id = |item: &Value| match rule {
+        Some(PatchMerge::Key(key)) => item.get(key).map(Value::to_string),
+        Some(PatchMerge::Set) | None => Some(item.to_string()),
     };
-    list.sort_by_key(place);
+    let mut places: HashMap<Option<String>, usize> = HashMap::new();
+    for (place, item) in order.iter().enumerate() {
+        places.entry(id(item)).or_insert(place);
+    }
+    list.sort_by_cached_key(|item| places.get(&id(item)).copied().unwrap_or(usize::MAX));
 }
 
 #[cfg(test)]
@@ -276,5 +296,30 @@ mod tests {
             error.contains("does not contain declared merge key: name"),
             "{error}"
         );
+    }
+
+    /// As large as a request can be: each item is looked up, not searched.
+    #[test]
+    fn lists_merge_and_are_ordered_by_key() {
+        let container = |at: usize, image: &str| json!({"name": format!("c{at}"), "image": image});
+        let count = 20_000;
+        let all = |image: &str| {
+            (0..count)
+                .map(|at| container(at, image))
+                .collect::<Vec<_>>()
+        };
+        let mut pod = json!({"spec": {"containers": all("old")}});
+        let order: Vec<Value> = (0..count)
+            .rev()
+            .map(|at| json!({"name": format!("c{at}")}))
+            .collect();
+        let mut changes = all("new");
+        changes[7] = json!({"name": "c7", "$patch": "delete"});
+        let patch = json!({"spec": {"containers": changes, "$setElementOrder/containers": order}});
+        apply(Some(&schema("Pod")), &mut pod, &patch).unwrap();
+        let containers = pod["spec"]["containers"].as_array().unwrap();
+        assert_eq!(containers.len(), count - 1);
+        assert_eq!(containers[0], container(count - 1, "new"));
+        assert_eq!(containers[count - 2], container(0, "new"));
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use regex::Regex;
 use serde_json::{Map, Value};
 
+use super::patterns::Patterns;
 use super::rules::Rules;
 use super::{
     Additional, Bounds, Child, Counts, ListType, MapType, PatchMerge, Schema, Type, child_path,
@@ -31,6 +31,7 @@ pub(crate) fn compile(document: &Value) -> Result<Schema, CompileError> {
     let mut schema = Compiler {
         definitions: None,
         named: HashMap::new(),
+        patterns: Patterns::default(),
     }
     .schema(document, "")?;
     schema.rules = Rules::compile(document);
@@ -43,6 +44,7 @@ pub(crate) fn compile_builtin(document: &Value) -> Result<Schema, CompileError> 
     Compiler {
         definitions,
         named: HashMap::new(),
+        patterns: Patterns::default(),
     }
     .schema(document, "")
 }
@@ -50,6 +52,7 @@ pub(crate) fn compile_builtin(document: &Value) -> Result<Schema, CompileError> 
 struct Compiler<'a> {
     definitions: Option<&'a Map<String, Value>>,
     named: HashMap<String, Arc<OnceLock<Schema>>>,
+    patterns: Patterns,
 }
 
 impl Compiler<'_> {
@@ -76,9 +79,7 @@ impl Compiler<'_> {
         };
         let (kind, null_type) = kind(fields).map_err(&error)?;
         let pattern = match fields.get("pattern").and_then(Value::as_str) {
-            Some(text) => Some(
-                Regex::new(text).map_err(|e| error(format!("pattern {text:?} is invalid: {e}")))?,
-            ),
+            Some(text) => Some(self.patterns.get(text).map_err(&error)?),
             None => None,
         };
         let texts = |name: &str| -> Vec<String> {

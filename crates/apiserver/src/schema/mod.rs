@@ -8,6 +8,7 @@ mod compile;
 mod defaulting;
 mod format;
 mod path;
+mod patterns;
 mod pruning;
 mod rules;
 mod validate;

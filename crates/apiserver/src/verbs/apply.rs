@@ -109,8 +109,31 @@ fn refused(error: &ApplyError) -> ApiError {
     }
 }
 
+/// Deepest nesting of a body that is parsed; what is deeper than an object may be is refused
+/// later, by name. The library bounds aliases and the number of nodes.
+const MAX_YAML_DEPTH: usize = 120;
+
+/// Stack for parsing, of which only what is used takes memory.
+const PARSER_STACK_BYTES: usize = 32 << 20;
+
 /// The applied object, and what is wrong with its form if it has a key twice (the last wins).
+///
+/// On a thread of its own: the parser recurses, and where nothing is optimized takes more of the
+/// stack for an object of the largest depth than a thread usually has.
 pub(super) fn parse(body: &[u8]) -> ApiResult<(Value, Option<String>)> {
+    std::thread::scope(|threads| {
+        let parser = std::thread::Builder::new()
+            .name("yaml-parser".into())
+            .stack_size(PARSER_STACK_BYTES)
+            .spawn_scoped(threads, || parse_here(body))
+            .map_err(ApiError::internal)?;
+        parser
+            .join()
+            .unwrap_or_else(|_| Err(ApiError::internal("the YAML parser panicked")))
+    })
+}
+
+fn parse_here(body: &[u8]) -> ApiResult<(Value, Option<String>)> {
     use serde_saphyr::options::DuplicateKeyPolicy;
     let invalid = |why: &str| ApiError::bad_request(format!("error decoding YAML: {why}"));
     let text = std::str::from_utf8(body)
@@ -119,11 +142,17 @@ pub(super) fn parse(body: &[u8]) -> ApiResult<(Value, Option<String>)> {
         return Ok((Value::Null, None));
     }
     // YAML, of which JSON is a part, is read twice only where a key may be twice.
-    let strict = serde_saphyr::from_str::<Value>(text);
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_depth: MAX_YAML_DEPTH },
+    };
+    let strict = serde_saphyr::from_str_with_options::<Value>(text, options);
     let (value, duplicate) = match strict {
         Ok(value) => (value, None),
         Err(error) => {
-            let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
+            let options = serde_saphyr::options! {
+                budget: serde_saphyr::budget! { max_depth: MAX_YAML_DEPTH },
+                duplicate_keys: DuplicateKeyPolicy::LastWins,
+            };
             let value =
                 serde_saphyr::from_str_with_options::<Value>(text, options).map_err(|e| {
                     let why = e.without_snippet();
@@ -180,6 +209,21 @@ pub(super) fn check_type(applied: &Value, api_version: &str, kind: &str) -> ApiR
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn depth_and_aliases_of_yaml_are_bounded() {
+        let nested = |levels: usize| format!("a: {}1{}", "[".repeat(levels), "]".repeat(levels));
+        assert!(parse(nested(100).as_bytes()).is_ok());
+        let mut laughs = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+        for at in 1..12 {
+            let before = vec![format!("*a{}", at - 1); 10].join(", ");
+            laughs += &format!("a{at}: &a{at} [{before}]\n");
+        }
+        for body in [nested(200), nested(100_000), laughs] {
+            let error = parse(body.as_bytes()).unwrap_err();
+            assert_eq!(error.code, http::StatusCode::BAD_REQUEST, "{body:.80}");
+        }
+    }
 
     #[test]
     fn bodies_are_yaml_or_json() {

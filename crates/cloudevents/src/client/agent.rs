@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use tokio::sync::watch;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::metrics::Meter;
 use super::outbox::{Outbox, What};
@@ -226,12 +226,14 @@ impl<C: Codec, S: AgentStore<Resource = C::Resource>> AgentSide<C, S> {
         };
         if let Some(held) = self.store.find(uid) {
             if held.source != source {
-                warn!(
-                    uid,
-                    source,
-                    of = held.source,
-                    "a resource of another source"
-                );
+                let of = held.source;
+                if resource.is_deleting() {
+                    // Each source answers for what it does not have; the others' is not its own.
+                    debug!(uid, source, of, "a deletion of another source's resource");
+                } else {
+                    let error = format!("the resource {uid} is one of {of}");
+                    self.warned.note("imposter", source, &error);
+                }
                 return Ok("imposter");
             }
             // It cannot come back: its objects are going.

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::{debug, warn};
 
 use super::metrics::Meter;
 use super::outbox::{Outbox, What};
@@ -274,6 +274,7 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> SourceSide<C, S> {
         let cluster = codec.cluster_of(&resource).to_owned();
         let gone = codec.says_gone(&resource);
         let Some(known) = self.store.find(&uid) else {
+            self.behind().remove(&uid);
             // The agent has what nobody owns; or has heard that the source does not, and says so.
             if !gone && self.store.is_complete() && !cluster.is_empty() {
                 let version = resource.version();
@@ -282,12 +283,8 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> SourceSide<C, S> {
             return Ok("unknown");
         };
         if known.cluster != cluster {
-            warn!(
-                uid,
-                cluster,
-                of = known.cluster,
-                "a status of another's resource"
-            );
+            let error = format!("the resource {uid} is one of {}", known.cluster);
+            self.warned.note("imposter", &cluster, &error);
             return Ok("imposter");
         }
         let last = known.last_sequence_id.as_deref().unwrap_or_default();
@@ -308,13 +305,13 @@ impl<C: Codec, S: SourceStore<Resource = C::Resource>> SourceSide<C, S> {
                 });
             match accepted {
                 _ if heals => {
-                    info!(
+                    debug!(
                         uid,
                         cluster, last, incoming, "the agent counts its statuses anew"
                     );
                 }
                 Err(error) => {
-                    warn!(uid, cluster, %error, "a status that is neither newer nor older");
+                    self.warned.note("incomparable", &cluster, &error);
                     return Ok("incomparable");
                 }
                 Ok(_) => return Ok("stale"),

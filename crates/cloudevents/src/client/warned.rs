@@ -13,12 +13,12 @@ const MOST: usize = 1_000;
 pub(super) struct Warned(Mutex<HashSet<(&'static str, String)>>);
 
 impl Warned {
-    /// An event on this topic was dropped.
-    pub(super) fn note(&self, kind: &'static str, topic: &str, error: &dyn std::fmt::Display) {
-        if self.is_first(kind, topic) {
-            warn!(topic, kind, %error, "dropped an event; others of its kind on this topic are only counted");
+    /// An event on this topic, or of this peer, was dropped.
+    pub(super) fn note(&self, kind: &'static str, from: &str, error: &dyn std::fmt::Display) {
+        if self.is_first(kind, from) {
+            warn!(from, kind, %error, "dropped an event; others of its kind from there are only counted");
         } else {
-            debug!(topic, kind, %error, "dropped an event");
+            debug!(from, kind, %error, "dropped an event");
         }
     }
 

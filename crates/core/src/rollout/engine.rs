@@ -154,6 +154,8 @@ pub struct Rollout {
     tally: Tally,
     /// Clusters that were told to begin and whose agents could not apply the template.
     refused: u32,
+    /// Clusters whose agents could not apply the template, wherever they stand.
+    all_refused: u32,
     /// Clusters that are under way, by since when.
     under_way: BTreeSet<(Timestamp, Arc<str>)>,
     timers: BTreeSet<(Timestamp, Arc<str>)>,
@@ -192,6 +194,7 @@ impl Rollout {
             moving: [0, 0],
             tally: Tally::default(),
             refused: 0,
+            all_refused: 0,
             under_way: BTreeSet::new(),
             timers: BTreeSet::new(),
         };
@@ -279,8 +282,13 @@ impl Rollout {
     /// Whether the agent of a cluster could not apply the template. Decides nothing; it is counted
     /// for [`Rollout::refused`].
     pub fn refuse(&mut self, cluster: &str, refused: bool) {
+        if !refused && self.all_refused == 0 {
+            return; // mostly
+        }
         if let Some(member) = self.members.get_mut(cluster) {
             let was = member.is_stuck();
+            self.all_refused += u32::from(refused);
+            self.all_refused -= u32::from(member.refused);
             member.refused = refused;
             self.refused += u32::from(member.is_stuck());
             self.refused -= u32::from(was);

@@ -82,6 +82,7 @@ fn rules_that_do_not_parse_are_refused_with_the_schema() {
 }
 
 /// A schema with one rule at `spec`.
+#[allow(clippy::needless_pass_by_value, reason = "reads best")]
 fn spec(rule: &str, properties: Json) -> Json {
     json!({"type": "object", "properties": {"spec": {
         "type": "object", "properties": properties,
@@ -186,6 +187,18 @@ fn estimates_are_those_of_the_reference() {
             numbers,
             more,
         ),
+        ("self.n.all(x, x == 1)", many.clone(), Some("1.000000x")),
+        ("self.n.exists(x, !true)", many.clone(), Some("1.250000x")),
+        ("self.n.exists_one(x, true)", many.clone(), None),
+        ("self.n.map(x, 1) == []", many.clone(), Some("3.0x")),
+        ("self.n.filter(x, true) == []", many.clone(), Some("3.3x")),
+        ("self.t.all(x, x == 'z')", many.clone(), Some("1.250000x")),
+        (
+            "self.o.map(x, x.b).all(y, y == 'z')",
+            many.clone(),
+            Some("4.5x"),
+        ),
+        ("self.o.map(x, x.b).all(y, y == y)", many, Some("4.8x")),
     ];
     for (rule, properties, factor) in cases {
         let found = problems(&spec(rule, properties), "s");

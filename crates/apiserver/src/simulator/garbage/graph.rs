@@ -68,11 +68,9 @@ impl Graph {
     pub(super) fn apply(&mut self, node: Node) -> Vec<Action> {
         let uid = node.object.uid.clone();
         if let Some(old) = self.nodes.get(&uid) {
-            let (old_owners, new) = (old.owners.clone(), &node.owners);
-            for gone in old_owners
-                .iter()
-                .filter(|o| !new.iter().any(|n| n.uid == o.uid))
-            {
+            let old_owners = old.owners.clone();
+            let new: HashSet<&str> = node.owners.iter().map(|n| n.uid.as_str()).collect();
+            for gone in old_owners.iter().filter(|o| !new.contains(o.uid.as_str())) {
                 self.unlink(&gone.uid, &uid);
             }
         }
