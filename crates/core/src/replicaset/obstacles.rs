@@ -29,7 +29,7 @@ pub(super) struct Turns<'a> {
 }
 
 /// `1 cluster`, `3 clusters`.
-fn clusters<N: std::fmt::Display + PartialEq + From<u8>>(number: N) -> String {
+fn clusters<N: std::fmt::Display + PartialEq + From<u8> + Copy>(number: N) -> String {
     let s = if number == N::from(1) { "" } else { "s" };
     format!("{number} cluster{s}")
 }
