@@ -2,20 +2,26 @@
 
 use anyhow::{Result, ensure};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::support::muster::{Ended, run_to_end, run_until_terminated};
 use crate::support::{Servers, Story};
 
 pub(crate) fn stories() -> Vec<Story> {
-    once![
+    let stories = once![
         every_cluster_gets_there,
         many_at_once_all_get_there,
         a_file_takes_the_place_of_the_sample,
         a_rollout_that_does_not_end_is_told_by_the_exit_code,
         a_bad_file_is_refused_with_its_name,
         sigterm_ends_it_in_order,
-    ]
+    ];
+    // How long a demo takes is up to the machine, and many run at once.
+    let limited = stories.into_iter().map(|story| story.within(LIMIT));
+    limited.collect()
 }
+
+const LIMIT: Duration = Duration::from_secs(900);
 
 fn shows(ended: &Ended, code: i32, text: &str) -> Result<()> {
     ensure!(

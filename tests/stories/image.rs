@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
@@ -21,11 +22,16 @@ use crate::support::works::{manifests, work_condition};
 use crate::support::{Cluster, Servers, Story, on_free_ports, unique_name};
 
 pub(crate) fn stories() -> Vec<Story> {
-    once![
+    let stories = once![
         the_image_is_built_as_the_page_has_it,
         the_pods_of_the_bases_run_on_a_root_that_is_read_only,
-    ]
+    ];
+    // They build, and start one program after the other, with what other stories leave of the machine.
+    let limited = stories.into_iter().map(|story| story.within(LIMIT));
+    limited.collect()
 }
+
+const LIMIT: Duration = Duration::from_secs(900);
 
 /// The program in the image.
 const ENTRYPOINT: &str = "/muster";

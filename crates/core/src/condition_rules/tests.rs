@@ -18,7 +18,7 @@ fn timed<T>(run: impl FnOnce() -> T) -> (T, Duration) {
     };
     let start = cpu();
     let result = run();
-    (result, cpu() - start)
+    (result, cpu().saturating_sub(start))
 }
 
 fn rule(condition: &str, expressions: &[&str]) -> ConditionRule {

@@ -29,7 +29,7 @@ pub(super) struct Turns<'a> {
 }
 
 /// `1 cluster`, `3 clusters`.
-fn clusters<N: std::fmt::Display + PartialEq + From<u8>>(number: N) -> String {
+fn clusters<N: std::fmt::Display + PartialEq + From<u8> + Copy>(number: N) -> String {
     let s = if number == N::from(1) { "" } else { "s" };
     format!("{number} cluster{s}")
 }
@@ -133,9 +133,14 @@ impl Turns<'_> {
         }
         if let (Some((since, cluster)), true) = (self.longest, self.tally.waiting > 0) {
             let since = second(since);
+            let wait = if self.tally.waiting == 1 {
+                "waits"
+            } else {
+                "wait"
+            };
             all.push(format!(
-                "{} clusters wait, {cluster} is under way since {since}",
-                self.tally.waiting
+                "{} {wait}, {cluster} is under way since {since}",
+                clusters(self.tally.waiting)
             ));
         }
         if let Some((until, cluster)) = self.soak() {

@@ -349,7 +349,7 @@ mod tests {
         hub.is(
             Progress::UnderWay,
             &format!(
-                "1 of 3 clusters updated, 0 available, 1 degraded; {why}; 1 clusters wait, c2 is \
+                "1 of 3 clusters updated, 0 available, 1 degraded; {why}; 1 cluster waits, c2 is \
                  under way since 1970-01-12T13:46:40Z"
             ),
         );

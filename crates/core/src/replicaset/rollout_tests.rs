@@ -116,7 +116,7 @@ fn the_steps_of_the_design_value_for_value() {
         ],
         ReplicaSetPhase::Progressing,
         &format!(
-            "ManifestWorks available in 0/2 clusters; 1 clusters wait, c1 is under way since {since}"
+            "ManifestWorks available in 0/2 clusters; 1 cluster waits, c1 is under way since {since}"
         ),
     );
     scene.says("c1", V1, "AVp");
