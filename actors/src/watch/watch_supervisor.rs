@@ -63,12 +63,19 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// sooner. One that works again may be silent for half of it before that is known.
 const KEEPS_FAILING: Duration = Duration::from_secs(10);
 
-/// Pace of tries of a watch that is refused, unless many are. A permission that is given is used
+/// Pace of tries of a watch that is forbidden, unless many are. A permission that is given is used
 /// within 5 s, of which the API server may take one to hear of it.
-const REFUSED: BackoffPolicy = BackoffPolicy {
+const FORBIDDEN: BackoffPolicy = BackoffPolicy {
     first: Duration::from_secs(2),
     max: Duration::from_secs(3),
     reset_after: Duration::from_secs(600),
+};
+
+/// Pace of tries of a watch whose type is not served or cannot be watched. Discovery finds a type that
+/// comes sooner.
+const NOT_SERVED: BackoffPolicy = BackoffPolicy {
+    max: LONGEST_PAUSE,
+    ..FORBIDDEN
 };
 
 /// Time between two tries of refused watches, all of a cluster taken together: one that refuses
@@ -465,6 +472,10 @@ impl WatchSupervisor {
             return;
         };
         let key = live.key.clone();
+        let pace = match denial {
+            Denial::Forbidden => FORBIDDEN,
+            Denial::NotServed | Denial::NotWatchable => NOT_SERVED,
+        };
         let refusal = self.refused.entry(key.clone()).or_insert_with(|| {
             let cluster = &self.deps.cluster;
             warn!(cluster, watch = %key, ?denial, error = why, "watch refused, polling instead");
@@ -472,10 +483,13 @@ impl WatchSupervisor {
                 denial,
                 why: why.into(),
                 until: Instant::now(),
-                backoff: Backoff::new(REFUSED),
+                backoff: Backoff::new(pace),
             }
         });
-        refusal.denial = denial;
+        if refusal.denial != denial {
+            refusal.denial = denial;
+            refusal.backoff = Backoff::new(pace);
+        }
         refusal.why = why.into();
         self.refused_again(&key);
         self.close(id, ctx);

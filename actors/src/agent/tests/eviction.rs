@@ -307,10 +307,20 @@ async fn an_idle_work_does_not_read_its_record() {
     world.end().await;
 }
 
+/// Waits until the eviction has begun, and lets its grace period be over for long.
+async fn overdue(world: &World, record: &AppliedManifestWork) {
+    let target = record_target(name(record));
+    world
+        .object(target, |record| start_of(record).is_some())
+        .await;
+    age(world, record, GRACE * 2).await;
+    world.polls(5).await;
+}
+
 /// The agent has another hub, whose work has the same object and cannot write it for a while.
 #[actix::test]
 async fn a_record_stays_until_the_new_owner_is_on_its_objects() {
-    let world = World::with(|settings| settings.eviction_grace = Duration::from_secs(5)).await;
+    let world = world().await;
     let old = record_of("https://other-hub:6443", &hub_hash(HUB_ID), "w");
     leave_behind(&world, &old, "cm1").await;
     let before = world.get(cm("cm1")).await.unwrap();
@@ -322,7 +332,7 @@ async fn a_record_stays_until_the_new_owner_is_on_its_objects() {
     world
         .create_work("w", workload([config_map("cm1", json!({"a": "b"}))]))
         .await;
-    tokio::time::sleep(Duration::from_secs(300)).await;
+    overdue(&world, &old).await;
     assert!(world.get(record_target(name(&old))).await.is_some());
     let live = world.get(cm("cm1")).await.unwrap();
     assert_eq!(live["metadata"]["uid"], before["metadata"]["uid"]);
@@ -344,7 +354,7 @@ async fn a_record_stays_until_the_new_owner_is_on_its_objects() {
 /// Nor is anything evicted while a work is not known whole: the hub refuses its finalizer.
 #[actix::test]
 async fn a_record_stays_while_a_work_could_not_be_looked_at() {
-    let world = World::with(|settings| settings.eviction_grace = Duration::from_secs(5)).await;
+    let world = world().await;
     let old = record_of("https://other-hub:6443", &hub_hash(HUB_ID), "w");
     leave_behind(&world, &old, "cm1").await;
     world.hub_tap.fail(|method, _| {
@@ -354,7 +364,7 @@ async fn a_record_stays_while_a_work_could_not_be_looked_at() {
     world
         .create_work("w", workload([config_map("other", json!({}))]))
         .await;
-    tokio::time::sleep(Duration::from_secs(300)).await;
+    overdue(&world, &old).await;
     assert!(world.get(cm("cm1")).await.is_some());
     world.hub_tap.heal();
     let gone = |object: Option<&Value>| object.is_none();
