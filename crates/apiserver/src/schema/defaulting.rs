@@ -13,8 +13,45 @@ pub(crate) enum Nulls {
     Keep,
 }
 
+/// Most values that defaults add to one object. Each of a million empty items of a list can have a
+/// default of any size.
+const MAX_ADDED: usize = 1_000_000;
+/// Characters of a text that count as one value.
+const TEXT_UNIT: usize = 32;
+
+/// Defaults would make an object too large.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("defaults would add more than {MAX_ADDED} values")]
+pub(crate) struct TooMuch;
+
 /// Sets absent fields to their defaults, at any depth, inside defaults too.
-pub(crate) fn apply_defaults(schema: &Schema, value: &mut Value, nulls: Nulls) {
+///
+/// # Errors
+///
+/// Fails when defaults add too much; the object is then of no use.
+pub(crate) fn apply_defaults(
+    schema: &Schema,
+    value: &mut Value,
+    nulls: Nulls,
+) -> Result<(), TooMuch> {
+    fill(schema, value, nulls, &mut { MAX_ADDED })
+}
+
+/// A copy of a default, paid for.
+fn added(default: &Value, left: &mut usize) -> Result<Value, TooMuch> {
+    fn weight(value: &Value) -> usize {
+        1 + match value {
+            Value::Array(items) => items.iter().map(weight).sum(),
+            Value::Object(fields) => fields.values().map(weight).sum(),
+            Value::String(text) => text.len() / TEXT_UNIT,
+            _ => 0,
+        }
+    }
+    *left = left.checked_sub(weight(default)).ok_or(TooMuch)?;
+    Ok(default.clone())
+}
+
+fn fill(schema: &Schema, value: &mut Value, nulls: Nulls, left: &mut usize) -> Result<(), TooMuch> {
     match value {
         Value::Object(fields) => {
             for (name, property) in &schema.properties {
@@ -25,7 +62,7 @@ pub(crate) fn apply_defaults(schema: &Schema, value: &mut Value, nulls: Nulls) {
                 if absent {
                     match &property.default {
                         Some(default) => {
-                            fields.insert(name.clone(), default.clone());
+                            fields.insert(name.clone(), added(default, left)?);
                         }
                         None if nulls == Nulls::Keep => {}
                         None => {
@@ -34,7 +71,7 @@ pub(crate) fn apply_defaults(schema: &Schema, value: &mut Value, nulls: Nulls) {
                     }
                 }
                 if let Some(field) = fields.get_mut(name) {
-                    apply_defaults(property, field, nulls);
+                    fill(property, field, nulls, left)?;
                 }
             }
             if let Additional::Schema(additional) = &schema.additional {
@@ -51,9 +88,9 @@ pub(crate) fn apply_defaults(schema: &Schema, value: &mut Value, nulls: Nulls) {
                             && !additional.nullable
                             && let Some(default) = &additional.default
                         {
-                            *field = default.clone();
+                            *field = added(default, left)?;
                         }
-                        apply_defaults(additional, field, nulls);
+                        fill(additional, field, nulls, left)?;
                     }
                 }
             }
@@ -61,12 +98,13 @@ pub(crate) fn apply_defaults(schema: &Schema, value: &mut Value, nulls: Nulls) {
         Value::Array(items) => {
             if let Some(schema) = &schema.items {
                 for item in items {
-                    apply_defaults(schema, item, nulls);
+                    fill(schema, item, nulls, left)?;
                 }
             }
         }
         _ => {}
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -87,7 +125,7 @@ mod tests {
         }}))
         .unwrap();
         let mut value = json!({"a": null, "n": null, "list": [{}, {"d": false}], "map": {"k": {}, "gone": null}, "absent": null});
-        apply_defaults(&schema, &mut value, Nulls::Drop);
+        apply_defaults(&schema, &mut value, Nulls::Drop).unwrap();
         assert_eq!(
             value,
             json!({
@@ -95,5 +133,20 @@ mod tests {
                 "map": {"k": {"e": 1}},
             })
         );
+    }
+
+    /// One item is a request, a million of them with a default each are not.
+    #[test]
+    fn what_defaults_add_is_bounded() {
+        let long = "x".repeat(TEXT_UNIT * 1000);
+        let schema =
+            json!({"properties": {"l": {"items": {"properties": {"d": {"default": long}}}}}});
+        let schema = compile(&schema).unwrap();
+        let fill = |count: usize| {
+            let mut value = json!({"l": vec![json!({}); count]});
+            apply_defaults(&schema, &mut value, Nulls::Drop)
+        };
+        assert_eq!(fill(900), Ok(()));
+        assert_eq!(fill(1100), Err(TooMuch));
     }
 }

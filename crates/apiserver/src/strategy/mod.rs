@@ -16,7 +16,7 @@ use crate::decode;
 use crate::object;
 use crate::registry::{ResourceDef, VersionDef};
 use crate::schema::{self, Nulls};
-use crate::status::{ApiResult, FieldError};
+use crate::status::{ApiError, ApiResult, FieldError};
 use crate::verbs::apply;
 use crate::verbs::call::Call;
 
@@ -177,7 +177,8 @@ pub(crate) fn shape(call: &Call, object: &mut Value) -> ApiResult<Vec<String>> {
             apply::CONTENT_TYPE => Nulls::Keep,
             _ => Nulls::Drop,
         };
-        schema::apply_defaults(schema, object, nulls);
+        schema::apply_defaults(schema, object, nulls)
+            .map_err(|e| ApiError::too_large_because(&e.to_string()))?;
     }
     Ok(unknown)
 }
