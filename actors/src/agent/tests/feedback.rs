@@ -114,7 +114,11 @@ async fn a_work_that_came_as_one_manifest_reports_the_status_of_its_object() {
     let came = json!({"cloudevents.open-cluster-management.io/datatype": form});
     let patch = json!({"metadata": {"annotations": came}});
     world.patch_work("w", patch).await;
-    let status = json!({"replicas": 3, "conditions": [{"type": "Progressing", "status": "True"}]});
+    let condition = json!({
+        "type": "Progressing", "status": "True", "lastUpdateTime": "2026-01-01T00:00:00Z",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    let status = json!({"replicas": 3, "conditions": [condition]});
     world.set_status(deploy("web"), status.clone()).await;
     let work = world
         .work("w", |work| {
