@@ -71,6 +71,14 @@ const REFUSED: BackoffPolicy = BackoffPolicy {
     reset_after: Duration::from_secs(600),
 };
 
+/// Pace of tries of a watch of a type that is not served, or that cannot be watched. Unlike a right, a
+/// type that has gone does not come back within seconds.
+const NOT_SERVED: BackoffPolicy = BackoffPolicy {
+    first: Duration::from_secs(2),
+    max: Duration::from_secs(28),
+    reset_after: Duration::from_secs(600),
+};
+
 /// Time between two tries of refused watches, all of a cluster taken together: one that refuses
 /// thousands of them is not asked more often than this.
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
@@ -472,10 +480,13 @@ impl WatchSupervisor {
                 denial,
                 why: why.into(),
                 until: Instant::now(),
-                backoff: Backoff::new(REFUSED),
+                backoff: Backoff::new(pace_of(denial)),
             }
         });
-        refusal.denial = denial;
+        if refusal.denial != denial {
+            refusal.denial = denial;
+            refusal.backoff = Backoff::new(pace_of(denial));
+        }
         refusal.why = why.into();
         self.refused_again(&key);
         self.close(id, ctx);
@@ -509,6 +520,13 @@ impl WatchSupervisor {
                 actor.plan_anew(ctx);
             })
         });
+    }
+}
+
+const fn pace_of(denial: Denial) -> BackoffPolicy {
+    match denial {
+        Denial::Forbidden => REFUSED,
+        Denial::NotServed | Denial::NotWatchable => NOT_SERVED,
     }
 }
 
