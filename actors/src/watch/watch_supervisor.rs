@@ -63,19 +63,20 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// sooner. One that works again may be silent for half of it before that is known.
 const KEEPS_FAILING: Duration = Duration::from_secs(10);
 
-/// Pace of tries of a watch that is forbidden, unless many are. A permission that is given is used
+/// Pace of tries of a watch that is refused, unless many are. A permission that is given is used
 /// within 5 s, of which the API server may take one to hear of it.
-const FORBIDDEN: BackoffPolicy = BackoffPolicy {
+const REFUSED: BackoffPolicy = BackoffPolicy {
     first: Duration::from_secs(2),
     max: Duration::from_secs(3),
     reset_after: Duration::from_secs(600),
 };
 
-/// Pace of tries of a watch whose type is not served or cannot be watched. Discovery finds a type that
-/// comes sooner.
+/// Pace of tries of a watch of a type that is not served, or that cannot be watched. Unlike a right, a
+/// type that has gone does not come back within seconds.
 const NOT_SERVED: BackoffPolicy = BackoffPolicy {
-    max: LONGEST_PAUSE,
-    ..FORBIDDEN
+    first: Duration::from_secs(2),
+    max: Duration::from_secs(28),
+    reset_after: Duration::from_secs(600),
 };
 
 /// Time between two tries of refused watches, all of a cluster taken together: one that refuses
@@ -472,10 +473,6 @@ impl WatchSupervisor {
             return;
         };
         let key = live.key.clone();
-        let pace = match denial {
-            Denial::Forbidden => FORBIDDEN,
-            Denial::NotServed | Denial::NotWatchable => NOT_SERVED,
-        };
         let refusal = self.refused.entry(key.clone()).or_insert_with(|| {
             let cluster = &self.deps.cluster;
             warn!(cluster, watch = %key, ?denial, error = why, "watch refused, polling instead");
@@ -483,12 +480,12 @@ impl WatchSupervisor {
                 denial,
                 why: why.into(),
                 until: Instant::now(),
-                backoff: Backoff::new(pace),
+                backoff: Backoff::new(pace_of(denial)),
             }
         });
         if refusal.denial != denial {
             refusal.denial = denial;
-            refusal.backoff = Backoff::new(pace);
+            refusal.backoff = Backoff::new(pace_of(denial));
         }
         refusal.why = why.into();
         self.refused_again(&key);
@@ -523,6 +520,13 @@ impl WatchSupervisor {
                 actor.plan_anew(ctx);
             })
         });
+    }
+}
+
+const fn pace_of(denial: Denial) -> BackoffPolicy {
+    match denial {
+        Denial::Forbidden => REFUSED,
+        Denial::NotServed | Denial::NotWatchable => NOT_SERVED,
     }
 }
 
