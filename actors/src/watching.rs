@@ -222,7 +222,7 @@ fn text_of(error: &watcher::Error) -> String {
             ("watch", text(error))
         }
         watcher::Error::WatchError(status) => ("watch", status.message.clone()),
-        other => return with_cause(other),
+        watcher::Error::NoResourceVersion => return with_cause(error),
     };
     // A server answers so where it has no such type, as before its definition is installed.
     if answer_of(error).is_some_and(|status| status.code == 404) {
