@@ -161,7 +161,7 @@ impl Plan {
             return Vec::new();
         }
         let concurrency = match self.concurrency {
-            Some(concurrency) if self.kind == Kind::Progressive && concurrency > 0 => concurrency,
+            Some(concurrency) if self.kind == Kind::Progressive => concurrency,
             _ => size,
         };
         let room = concurrency.saturating_sub(stands.iter().filter(moving).count());
@@ -186,7 +186,7 @@ fn plans() -> impl Strategy<Value = Plan> {
     (
         groups,
         kind,
-        prop::option::of(0_usize..4),
+        prop::option::of(1_usize..4),
         0_usize..3,
         prop_oneof![Just(0_i64), Just(60)],
         prop::option::of(Just(90_i64)),
@@ -322,7 +322,7 @@ impl<'a> Pair<'a> {
             let group = self.plan.groups.get(*index);
             group.is_some_and(|group| group.contains(cluster))
         };
-        if let (Kind::Progressive, Some(most @ 1..)) = (self.plan.kind, self.plan.concurrency)
+        if let (Kind::Progressive, Some(most)) = (self.plan.kind, self.plan.concurrency)
             && !self.plan.mandatory.iter().any(in_mandatory)
         {
             let tally = self.rollout.tally();
