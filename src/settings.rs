@@ -440,8 +440,8 @@ impl Settings {
         conflicts.extend(settings.event_conflicts());
         conflicts.extend(settings.watch.conflicts());
         let conflict = |conflict: Conflict| {
-            let keys = std::iter::once(&conflict.key).chain(conflict.others);
-            let set = keys.filter_map(|key| set_at(&places, key)).next();
+            let mut keys = std::iter::once(&conflict.key).chain(conflict.others);
+            let set = keys.find_map(|key| set_at(&places, key));
             Problem::Together {
                 place: set.unwrap_or_else(|| "default".to_owned()),
                 key: conflict.key,

@@ -106,6 +106,7 @@ impl Subject {
             unannotated: None,
             deleting: false,
             waits_for: None,
+            trouble: None,
             conditions: WorkConditions {
                 applied: is_true,
                 available: is_true,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use muster_apiserver::{ApiServer, ServeOptions, Serving, Storage};
+use muster_apiserver::{ApiServer, ConnectionLimits, ServeOptions, Serving, Storage};
 
 /// No bench takes longer; one that hangs ends here.
 const BENCH_LIMIT: Duration = Duration::from_secs(180);
@@ -61,6 +61,7 @@ pub async fn serve(api: &ApiServer) -> Result<Serving> {
             listen,
             dir: None,
             tokens: BTreeMap::new(),
+            limits: ConnectionLimits::default(),
         })
         .await?)
 }

@@ -133,7 +133,7 @@ fn check_private(dir: &Path) -> std::io::Result<()> {
     let meta = std::fs::symlink_metadata(dir)?;
     let private = meta.is_dir()
         && meta.uid() == rustix::process::getuid().as_raw()
-        && meta.permissions().mode() & 0o077 == 0;
+        && meta.permissions().mode() & 0o777 == 0o700;
     private.then_some(()).ok_or_else(|| {
         std::io::Error::other(format!(
             "{} is not a directory of this user alone (mode 0700)",

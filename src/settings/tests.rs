@@ -50,6 +50,7 @@ fn default_rules() -> Rules {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a line for each key")]
 fn defaults_are_those_of_the_design() {
     let settings = Settings::load(&Sources::default()).unwrap();
     assert_eq!(

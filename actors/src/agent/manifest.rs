@@ -77,6 +77,32 @@ pub(super) struct RulesOfKind {
     gvk: [String; 3],
 }
 
+/// What the manifest says of its object. The resource is not known from it.
+fn identity(ordinal: i32, parsed: &ParsedManifest) -> ManifestResourceMeta {
+    let gvk = parsed.gvk();
+    ManifestResourceMeta {
+        ordinal,
+        group: gvk.group.to_owned(),
+        version: gvk.version.to_owned(),
+        kind: gvk.kind.to_owned(),
+        resource: String::new(),
+        namespace: parsed.namespace().to_owned(),
+        name: parsed.name().to_owned(),
+    }
+}
+
+/// What a look at the object shows, and how it is recorded.
+fn reading_of(live: &Live, meta: &ManifestResourceMeta) -> (Option<Reading>, Tracked) {
+    match live {
+        Live::Found(object) => (
+            Some(Reading::of(object)),
+            Tracked::Object(record_of(meta, object)),
+        ),
+        Live::NotFound => (Some(Reading::Absent), Tracked::Absent),
+        Live::Failed(_) | Live::Unidentified => (None, Tracked::Unresolved),
+    }
+}
+
 impl<'a> Pass<'a> {
     /// Applies one manifest and looks at its object. Never fails as a whole: what goes wrong is
     /// in the report, and what may come right is in [`Pass::wishes`].
@@ -86,23 +112,20 @@ impl<'a> Pass<'a> {
         parsed: Result<ParsedManifest, ManifestError>,
         owner: Result<&Owner, &ApplyError>,
     ) -> Object {
-        let mut meta = ManifestResourceMeta {
-            ordinal: i32::try_from(ordinal).unwrap_or(i32::MAX),
-            ..ManifestResourceMeta::default()
-        };
+        let position = i32::try_from(ordinal).unwrap_or(i32::MAX);
         let parsed = match parsed {
             Ok(parsed) => parsed,
             Err(error) => {
+                let meta = ManifestResourceMeta {
+                    ordinal: position,
+                    ..ManifestResourceMeta::default()
+                };
                 let error = Err(error.to_string());
                 return self.object(meta, error, Live::Unidentified, Tracked::Unresolved);
             }
         };
         let gvk = parsed.gvk();
-        meta.group = gvk.group.to_owned();
-        meta.version = gvk.version.to_owned();
-        meta.kind = gvk.kind.to_owned();
-        meta.namespace = parsed.namespace().to_owned();
-        meta.name = parsed.name().to_owned();
+        let mut meta = identity(position, &parsed);
         working_on(format!("{} {}/{}", meta.kind, meta.namespace, meta.name));
         if let Err(error) = parsed.check_name() {
             // Such a manifest can never have been applied.
@@ -130,13 +153,8 @@ impl<'a> Pass<'a> {
         if !mapping.namespaced {
             meta.namespace.clear();
         } else if meta.namespace.is_empty() {
-            let error = ApplyError::NoNamespace(meta.kind.clone());
-            return self.object(
-                meta,
-                Err(error.to_string()),
-                Live::NotFound,
-                Tracked::Absent,
-            );
+            let error = Err(ApplyError::NoNamespace(meta.kind.clone()).to_string());
+            return self.object(meta, error, Live::NotFound, Tracked::Absent);
         }
 
         let key = key_of(&meta);
@@ -175,16 +193,7 @@ impl<'a> Pass<'a> {
             Some(live) => Live::Found(live),
             None => self.look_up(&meta).await,
         };
-        let read = match &live {
-            Live::Found(object) => Some(Reading::of(object)),
-            Live::NotFound => Some(Reading::Absent),
-            Live::Failed(_) | Live::Unidentified => None,
-        };
-        let tracked = match &live {
-            Live::Found(object) => Tracked::Object(record_of(&meta, object)),
-            Live::NotFound => Tracked::Absent,
-            Live::Failed(_) | Live::Unidentified => Tracked::Unresolved,
-        };
+        let (read, tracked) = reading_of(&live, &meta);
         let failure = applied.as_ref().err().map(ApplyError::failure);
         let applied = applied.map_err(|error| error.to_string());
         let (seen, feedback, derived) = self.read(live, hidden, &plans).await;

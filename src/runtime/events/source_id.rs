@@ -90,12 +90,10 @@ fn derived(facts: &[String]) -> String {
         hasher.update(fact);
     }
     let hash = hasher.finalize();
-    let digits: String = hash
-        .iter()
-        .take(5)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!("{NAME}-{digits}")
+    // Ten hexadecimal digits.
+    let bytes = hash.iter().take(5);
+    let number = bytes.fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    format!("{NAME}-{number:010x}")
 }
 
 /// The id in a data directory; where there is none, that of the login or a new one.

@@ -105,8 +105,8 @@ async fn rules_that_can_cost_too_much_are_refused(world: World) -> Result<()> {
         );
         let answer = hub.rest().post(&path, &definition).await?;
         let details = answer.refused_beginning(422, "Invalid", &beginning)?;
-        let causes = details["causes"].as_array().cloned().unwrap_or_default();
-        let told = causes.iter().any(|cause| {
+        let found = details["causes"].as_array().cloned().unwrap_or_default();
+        let told = found.iter().any(|cause| {
             let message = cause["message"].as_str().unwrap_or_default();
             cause["field"] == FIELD
                 && (message.contains(why)
