@@ -121,6 +121,51 @@ mod tests {
         );
     }
 
+    /// The text of every source file of the workspace.
+    fn sources(dir: &std::path::Path, into: &mut String) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() && name != "target" && !name.starts_with('.') {
+                sources(&path, into);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                into.push_str(&std::fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+
+    /// `docs/limits.md` names a test for each bound, but for those that need none: where time is in
+    /// proportion to the input.
+    #[test]
+    fn every_limit_names_tests_that_there_are() {
+        let mut all = String::new();
+        sources(std::path::Path::new(env!("CARGO_MANIFEST_DIR")), &mut all);
+        let page = include_str!("../docs/limits.md");
+        let rows = page.lines().filter(|line| line.starts_with("| "));
+        let mut checked = 0;
+        for row in rows.filter(|row| !row.starts_with("| Input |")) {
+            let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
+            assert_eq!(cells.len(), 4, "{row}");
+            let tests = cells[3].split('`').skip(1).step_by(2);
+            let mut count = 0;
+            for test in tests {
+                let name = test.rsplit("::").next().unwrap();
+                let module = test
+                    .strip_suffix("::*")
+                    .and_then(|test| test.rsplit("::").next());
+                let there = match module {
+                    Some(module) => all.contains(&format!("mod {module};")),
+                    None => all.contains(&format!("fn {name}(")),
+                };
+                assert!(there, "no test is called {test}: {row}");
+                count += 1;
+            }
+            assert!(count > 0, "no test: {row}");
+            checked += 1;
+        }
+        assert!(checked > 50, "{checked} rows");
+    }
+
     /// Words of a text that look like the name of a metric.
     fn names(text: &str) -> BTreeSet<&str> {
         let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';

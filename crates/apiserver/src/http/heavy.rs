@@ -66,9 +66,13 @@ impl Heavy {
         let room = self.shares.clone().acquire_many_owned(shares);
         let room = room.await.map_err(ApiError::internal)?;
         let runtime = Handle::current();
+        let task = muster_watchdog::current().map(|caller| caller.sibling());
         let request = move || {
             let _room = room;
-            runtime.block_on(request())
+            match task {
+                Some(task) => runtime.block_on(task.watch(request())),
+                None => runtime.block_on(request()),
+            }
         };
         match tokio::task::spawn_blocking(request).await {
             Ok(answer) => answer,

@@ -11,6 +11,7 @@ use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WARNING};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use muster_watchdog::Task;
 use serde_json::{Value, json};
 
 use super::body::ApiBody;
@@ -61,12 +62,13 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let service = self.clone();
-        Box::pin(async move {
+        let name = format!("{} {}", request.method(), request.uri().path());
+        Box::pin(Task::new("Request", name).watch(async move {
             Ok(match service.handle(request).await {
                 Ok(response) => response,
                 Err(error) => error_response(&error),
             })
-        })
+        }))
     }
 }
 
@@ -408,4 +410,46 @@ pub(crate) fn error_response(error: &ApiError) -> Response<ApiBody> {
             .insert(ALLOW, HeaderValue::from_static("GET"));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use http_body::Frame;
+
+    use super::*;
+
+    /// A body that never comes.
+    struct Silent;
+
+    impl Body for Silent {
+        type Data = Bytes;
+        type Error = std::io::Error;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_is_given_up() {
+        let began = tokio::time::Instant::now();
+        let refused = collect(Silent).await.unwrap_err();
+        assert_eq!(refused.code, StatusCode::GATEWAY_TIMEOUT);
+        assert_eq!(began.elapsed(), BODY_TIMEOUT);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_too_long_is_refused() {
+        let longest = http_body_util::Full::new(Bytes::from(vec![b' '; MAX_BODY_BYTES]));
+        assert_eq!(collect(longest).await.unwrap().len(), MAX_BODY_BYTES);
+        let longer = http_body_util::Full::new(Bytes::from(vec![b' '; MAX_BODY_BYTES + 1]));
+        let refused = collect(longer).await.unwrap_err();
+        assert_eq!(refused.code, StatusCode::PAYLOAD_TOO_LARGE);
+    }
 }
