@@ -175,7 +175,6 @@ async fn deliver(world: World, bundle: &str, count: usize) -> Result<()> {
     }
     delivery.apply().await?;
     delivery.restart().await?;
-    delivery.delete().await?;
     drop(delivery);
     drop(own);
     Ok(())

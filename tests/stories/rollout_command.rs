@@ -540,7 +540,12 @@ async fn what_is_not_there_is_named(world: World) -> Result<()> {
             "(has the hub been started?)",
         ),
         (
-            &["--set", "hub.api=embedded"],
+            &["--set", "hub.listen=127.0.0.1:1"],
+            1,
+            "(is the hub running, as this user?)",
+        ),
+        (
+            &["--set", "hub.listen=127.0.0.1:0"],
             2,
             "muster: hub.data_dir is not set",
         ),
