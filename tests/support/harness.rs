@@ -21,7 +21,7 @@ const STORIES_AT_A_TIME: usize = 8;
 
 /// How long a story may take before it has failed, if it does not say. Each wait inside a story has
 /// its own limit and a better message; this one only keeps a hanging story from hanging the run.
-const STORY_LIMIT: Duration = Duration::from_secs(180);
+const STORY_LIMIT: Duration = Duration::from_secs(360);
 
 type Telling = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
