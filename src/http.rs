@@ -9,7 +9,7 @@
 //! | `/` | the dashboard; not over HTTPS, which is open to the network |
 //! | `/debug/actors` | the actors and their state, as JSON; neither |
 //!
-//! Whatever is not over HTTPS answers to addresses and allowed names only, see [`hosts`].
+//! Whatever is not over HTTPS answers to addresses and allowed names only.
 //!
 //! Knows no actor: what it answers comes from the closures in [`Probes`].
 

@@ -28,7 +28,7 @@ pub const EXPRESSION_BUDGET: u64 = 1_000_000;
 pub const MANIFEST_BUDGET: u64 = 10_000_000;
 /// Most rules of a manifest.
 pub const MAX_RULES: usize = 100;
-/// Most bytes of all expressions of a manifest, of which each counts [`EXPRESSION_BYTES`] more:
+/// Most bytes of all expressions of a manifest, of which each counts `EXPRESSION_BYTES` more:
 /// compiling them takes tenths of a second at most.
 pub const MAX_EXPRESSIONS_BYTES: usize = 64 << 10;
 /// What an expression counts beside its text.
