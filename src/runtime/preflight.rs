@@ -127,7 +127,7 @@ fn told(error: &dyn std::error::Error) -> String {
 mod tests {
     use super::*;
 
-    /// What is told of these settings, from the name of the file on.
+    /// The messages about these settings, from the name of the file on.
     async fn told_of(text: &str, roles: Roles) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("muster.toml");

@@ -1,4 +1,4 @@
-//! What is told of an object again is one Event with a count; how many there may be.
+//! Counts repeated Events of an object in one Event, and limits how many there are.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

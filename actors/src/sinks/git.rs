@@ -244,7 +244,7 @@ fn encrypted(command: &[String], yaml: &[u8], limit: Duration) -> Result<Vec<u8>
         let input = child.stdin.take();
         let write = async {
             if let Some(mut input) = input {
-                // A command that does not read fails by its own account.
+                // A command that does not read its input reports its own failure.
                 let _ = input.write_all(yaml).await;
             }
         };

@@ -291,7 +291,7 @@ pub(crate) async fn end(mut stream: Box<dyn Duplex>, wire: &Wire, why: Option<Re
         let mut rest = (&mut stream).take(LAST_BYTES);
         tokio::io::copy(&mut rest, &mut tokio::io::sink()).await
     };
-    // Whoever does not read it does not get to know.
+    // A client that does not read it misses the reason.
     let _ = timeout(LAST_WORDS, telling).await;
 }
 

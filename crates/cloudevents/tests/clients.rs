@@ -648,7 +648,7 @@ async fn statuses_of_an_agent_that_counts_anew_are_asked_for_and_taken() {
     }
 }
 
-/// What does not say for whom it is gets no answer.
+/// A request that names no cluster gets no answer.
 #[test]
 fn events_without_a_cluster_are_nobodys() {
     let topics = Topics {

@@ -166,7 +166,7 @@ pub fn of_rule(before: &WatchRuleStatus, now: &WatchRuleStatus) -> Option<Happen
     })
 }
 
-/// What a work says, reduced to what makes an Event when it changes: two bytes a work.
+/// The state of a work as far as a change of it makes an Event: two bytes a work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkTold(u16);
 

@@ -261,7 +261,7 @@ pub struct DuplicateManifest {
     pub name: String,
 }
 
-/// What makes a manifest the one of an object: group, kind, namespace and name. The version does not,
+/// The identity of a manifest's object: group, kind, namespace and name. The version is no part of it,
 /// since all versions show the same objects, nor does a namespace where the kind has none.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ObjectIdentity {

@@ -44,7 +44,7 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    /// Keeps of a condition what is told of it.
+    /// Keeps the part of a condition that is reported.
     pub fn new(kind: TroubleKind, reason: &str, message: &str) -> Self {
         Self {
             kind,
