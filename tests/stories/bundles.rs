@@ -15,20 +15,25 @@ use crate::support::works::manifests;
 use crate::support::{Story, World, eventually};
 
 pub(crate) fn stories() -> Vec<Story> {
-    on_each_backend![
+    let stories = on_each_backend![
         the_definitions_of_cert_manager_are_delivered,
         the_definitions_of_the_gateway_api_are_delivered,
         the_definitions_of_argo_cd_are_delivered,
         the_definitions_of_the_prometheus_operator_are_delivered,
-    ]
+    ];
+    let limited = stories.into_iter().map(|story| story.within(LIMIT));
+    limited.collect()
 }
 
 /// Bytes of manifests in one work. A hub takes 512,000.
 const WORK_BYTES: usize = 400_000;
 
 /// A server takes its time to clean up definitions, and the agent looks at a deletion that waits a minute
-/// apart at most.
-const GONE_WITHIN: Duration = Duration::from_secs(180);
+/// apart at most. Under load a real server needs minutes for a dozen of them.
+const GONE_WITHIN: Duration = Duration::from_secs(600);
+
+/// The definitions come, go and come again.
+const LIMIT: Duration = Duration::from_secs(900);
 
 async fn the_definitions_of_cert_manager_are_delivered(world: World) -> Result<()> {
     deliver(world, "cert-manager", 6).await
